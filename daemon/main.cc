@@ -68,7 +68,7 @@ void LetGroupRead() {
 }
 
 // Of arguments that do not parse; empty when there is none.
-std::string_view VerbOf(std::span<char*> args) {
+std::string_view FindVerbName(std::span<char*> args) {
   if (args.size() < 2) return {};
   const auto verb = gaccd::ParseVerb(args[1]);
   return verb.ok() ? Name(*verb) : std::string_view();
@@ -77,7 +77,7 @@ std::string_view VerbOf(std::span<char*> args) {
 int Run(int argc, char** argv) {
   const Result<Flags> flags = gaccd::ParseFlags(argc, argv);
   const std::string_view name =
-      flags.ok() ? Name(flags->verb) : VerbOf({argv, static_cast<std::size_t>(argc)});
+      flags.ok() ? Name(flags->verb) : FindVerbName({argv, static_cast<std::size_t>(argc)});
   const auto end = [name](const Result<int>& exit, const std::string& who) {
     if (!exit.ok()) PrintError(exit.status(), who, name);
     return ExitCode(exit);

@@ -47,7 +47,7 @@ Result<FileDescriptor> MemoryFile(std::string_view text) {
   return file;
 }
 
-Result<std::string> TextOf(const FileDescriptor& file) {
+Result<std::string> ReadText(const FileDescriptor& file) {
   if (::lseek(file.get(), 0, SEEK_SET) != 0) return ErrnoStatus("cannot read", "memfd");
   return ReadStart(file.get(), "memfd", kMaxTextBytes);
 }
@@ -105,8 +105,8 @@ Result<ProgramOutput> RunProgram(const std::vector<std::string>& words, const st
     return Status(ErrorKind::kOs, StrCat(words[0], " gave no answer within ", limit.count(), " s"));
   }
   ProgramOutput output{.exit = *exit};
-  GACCD_ASSIGN_OR_RETURN(output.out, TextOf(out));
-  GACCD_ASSIGN_OR_RETURN(output.err, TextOf(err));
+  GACCD_ASSIGN_OR_RETURN(output.out, ReadText(out));
+  GACCD_ASSIGN_OR_RETURN(output.err, ReadText(err));
   return output;
 }
 

@@ -35,8 +35,8 @@ TrainingStart TakeTraining(std::istringstream& text) {
 
 }  // namespace
 
-Result<TrainingStart> CheckpointWriter::NewestTrainingOf(Communicator& comm,
-                                                         const std::string& folder) {
+Result<TrainingStart> CheckpointWriter::FindNewestTraining(Communicator& comm,
+                                                           const std::string& folder) {
   GACCD_ASSIGN_OR_RETURN(
       const std::string text,
       ShareFromRankZero(comm, comm.rank() == 0 ? TrainingText(NewestTraining(folder)) : ""));

@@ -97,7 +97,7 @@ std::string StateText(const CheckpointSummary& summary) {
                                 : StrCat(summary.state, ": ", summary.reason);
 }
 
-std::string JsonOf(const CheckpointSummary& summary) {
+std::string SummaryJson(const CheckpointSummary& summary) {
   JsonObject json;
   json("generation", summary.generation.name());
   json("step", summary.generation.step);
@@ -124,7 +124,7 @@ CkptOutput List(const GenerationPlace& place, bool json) {
     CheckpointSummary summary = Inspect(place.folder, one);
     summary.best = one == best;
     if (json) {
-      text += JsonOf(summary);
+      text += SummaryJson(summary);
     } else if (summary.manifest) {
       text += Row({one.name(), std::to_string(summary.manifest->world()),
                    SizeText(TotalBytes(*summary.manifest)), UtcTime(summary.manifest->created_s),
@@ -153,7 +153,7 @@ CkptOutput Verify(const GenerationPlace& place, bool json) {
       summary.state = status.ok() ? "ok" : "damaged";
       if (!status.ok()) summary.reason = status.message();
     }
-    output.text += json ? JsonOf(summary) : StrCat(one.name(), ": ", StateText(summary), "\n");
+    output.text += json ? SummaryJson(summary) : StrCat(one.name(), ": ", StateText(summary), "\n");
   }
   if (checked == 0) {
     output.verdict = {ErrorKind::kData, StrCat("'", place.folder, "' holds no checkpoint")};

@@ -23,15 +23,15 @@ struct ShardRange {
   std::int64_t end = 0;
 };
 
-ShardRange ShardsOf(std::int64_t shards, std::int64_t rank, std::int64_t world) {
+ShardRange AssignShards(std::int64_t shards, std::int64_t rank, std::int64_t world) {
   return {shards * rank / world, shards * (rank + 1) / world};
 }
 
 // The range of a sharded buffer that the shards [first, end) hold.
-ByteRange RangeOf(const BufferSpec& buffer, ShardRange range, std::int64_t shards) {
+ByteRange ShardByteRange(const BufferSpec& buffer, ShardRange range, std::int64_t shards) {
   if (range.first == range.end) return {0, 0};
-  const std::uint64_t from = PartOf(buffer, range.first, shards).offset;
-  const ByteRange last = PartOf(buffer, range.end - 1, shards);
+  const std::uint64_t from = PartRange(buffer, range.first, shards).offset;
+  const ByteRange last = PartRange(buffer, range.end - 1, shards);
   return {from, last.offset + last.bytes - from};
 }
 
@@ -56,32 +56,32 @@ Status ReadShare(const std::string& path, const Manifest& manifest, ShardRange s
   const std::vector<BufferSpec>& buffers = manifest.buffers;
   // Sizes first: memory is only taken for what is really there.
   for (std::int64_t i = share.first; i < share.end; ++i) {
-    GACCD_RETURN_IF_ERROR(
-        CheckSize(StrCat(path, "/", ShardName(i, shards)), ShardBytes(IdentityOf(manifest, i))));
+    GACCD_RETURN_IF_ERROR(CheckSize(StrCat(path, "/", ShardName(i, shards)),
+                                    ShardBytes(MakeShardIdentity(manifest, i))));
   }
   mine->resize(buffers.size());
   std::vector<std::vector<std::byte>> unused(buffers.size());
   for (std::size_t b = 0; b < buffers.size() && share.first < share.end; ++b) {
     if (!wanted(buffers[b])) continue;
     (*mine)[b].resize(buffers[b].per_rank ? buffers[b].bytes
-                                          : RangeOf(buffers[b], share, shards).bytes);
+                                          : ShardByteRange(buffers[b], share, shards).bytes);
   }
   for (std::int64_t i = share.first; i < share.end; ++i) {
     std::vector<std::span<std::byte>> parts;
     for (std::size_t b = 0; b < buffers.size(); ++b) {
-      const ByteRange part = PartOf(buffers[b], i, shards);
+      const ByteRange part = PartRange(buffers[b], i, shards);
       if (!wanted(buffers[b])) {
         unused[b].resize(part.bytes);
         parts.emplace_back(unused[b]);
         continue;
       }
       const std::uint64_t from =
-          buffers[b].per_rank ? 0 : RangeOf(buffers[b], share, shards).offset;
+          buffers[b].per_rank ? 0 : ShardByteRange(buffers[b], share, shards).offset;
       parts.push_back(std::span((*mine)[b]).subspan(part.offset - from, part.bytes));
     }
     const ShardRecord& record = manifest.shards[static_cast<std::size_t>(i)];
     GACCD_RETURN_IF_ERROR(ReadShardFile(StrCat(path, "/", ShardName(i, shards)),
-                                        IdentityOf(manifest, i), &record, parts, ticks));
+                                        MakeShardIdentity(manifest, i), &record, parts, ticks));
   }
   return Status::Ok();
 }
@@ -95,7 +95,7 @@ Status ReadShareSafely(const std::string& path, const Manifest& manifest, ShardR
   } catch (const std::bad_alloc&) {
     std::uint64_t bytes = 0;
     for (const BufferSpec& buffer : manifest.buffers) {
-      if (wanted(buffer)) bytes += RangeOf(buffer, share, std::ssize(manifest.shards)).bytes;
+      if (wanted(buffer)) bytes += ShardByteRange(buffer, share, std::ssize(manifest.shards)).bytes;
     }
     return NoMemory(StrCat("this rank's part of '", path, "'"), bytes);
   }
@@ -106,8 +106,8 @@ Result<std::vector<std::byte>> Exchange(Communicator& comm, const BufferSpec& bu
   if (comm.size() == 1) return mine;
   std::vector<std::int64_t> counts;
   for (int rank = 0; rank < comm.size(); ++rank) {
-    const ShardRange share = ShardsOf(shards, rank, comm.size());
-    counts.push_back(static_cast<std::int64_t>(RangeOf(buffer, share, shards).bytes));
+    const ShardRange share = AssignShards(shards, rank, comm.size());
+    counts.push_back(static_cast<std::int64_t>(ShardByteRange(buffer, share, shards).bytes));
   }
   std::vector<std::byte> all(buffer.bytes);
   GACCD_RETURN_IF_ERROR(comm.AllGather({mine.data(), mine.size(), DType::kU8}, counts,
@@ -161,7 +161,7 @@ Result<LoadedState> LoadGeneration(Communicator& comm, const std::string& folder
   GACCD_RETURN_IF_ERROR(accept(manifest, *job));
 
   const std::int64_t shards = manifest.world();
-  const ShardRange share = ShardsOf(shards, comm.rank(), comm.size());
+  const ShardRange share = AssignShards(shards, comm.rank(), comm.size());
   std::vector<std::vector<std::byte>> mine;
   // With as many ranks as shards, this rank's share is the shard it wrote, window included.
   const Wanted wanted = [&](const BufferSpec& buffer) {
@@ -227,7 +227,7 @@ Status VerifyGeneration(const std::string& folder, const Generation& generation)
     std::vector<std::vector<std::byte>> mine;
     GACCD_RETURN_IF_ERROR(
         ReadShareSafely(path, manifest, {rank, rank + 1}, wanted, nullptr, &mine));
-    const std::uint64_t first = PartOf(manifest.buffers[0], rank, manifest.world()).offset;
+    const std::uint64_t first = PartRange(manifest.buffers[0], rank, manifest.world()).offset;
     GACCD_RETURN_IF_ERROR(CheckParametersFinite(manifest, AsFloats(mine[0]),
                                                 static_cast<std::int64_t>(first / sizeof(float)))
                               .WithContext(path));
@@ -248,7 +248,7 @@ Result<std::vector<std::byte>> ReadBuffer(const std::string& folder, const Gener
   const auto file_of = [&](std::int64_t rank) { return StrCat(path, "/", ShardName(rank, world)); };
   // Sizes first: memory is only taken for what is really there.
   for (std::int64_t rank = 0; rank < world; ++rank) {
-    GACCD_RETURN_IF_ERROR(CheckSize(file_of(rank), ShardBytes(IdentityOf(manifest, rank))));
+    GACCD_RETURN_IF_ERROR(CheckSize(file_of(rank), ShardBytes(MakeShardIdentity(manifest, rank))));
   }
   std::vector<std::byte> bytes;
   try {
@@ -257,12 +257,12 @@ Result<std::vector<std::byte>> ReadBuffer(const std::string& folder, const Gener
     return NoMemory(StrCat("the ", buffer, " of '", path, "'"), spec->bytes - first);
   }
   for (std::int64_t rank = 0; rank < world; ++rank) {
-    const ByteRange part = PartOf(*spec, rank, world);
+    const ByteRange part = PartRange(*spec, rank, world);
     const std::uint64_t from = std::max(part.offset, first);
     if (from >= part.offset + part.bytes) continue;
     const std::span<const BufferSpec> before(manifest.buffers.begin(), spec);
     GACCD_RETURN_IF_ERROR(ReadShardPart(
-        file_of(rank), IdentityOf(manifest, rank),
+        file_of(rank), MakeShardIdentity(manifest, rank),
         PayloadBytes(before, rank, world) + from - part.offset,
         std::span(bytes).subspan(from - first, part.offset + part.bytes - from), ticks));
   }

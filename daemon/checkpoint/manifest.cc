@@ -36,7 +36,7 @@ void AppendU32(std::uint32_t value, std::string* text) {
   text->append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-std::uint32_t CrcOf(std::string_view text) { return Crc32c(std::as_bytes(std::span(text))); }
+std::uint32_t ComputeCrc(std::string_view text) { return Crc32c(std::as_bytes(std::span(text))); }
 
 // An empty entry of a list takes 2 bytes in the file and a hundred in memory: counted before it is
 // parsed.
@@ -65,7 +65,7 @@ Result<proto::CheckpointManifest> Unframe(std::string_view file) {
                           file.size() - kHeadBytes - kCrcBytes));
   }
   const std::size_t end = file.size() - kCrcBytes;
-  if (LoadU32(file.data() + end) != CrcOf(file.substr(0, end))) {
+  if (LoadU32(file.data() + end) != ComputeCrc(file.substr(0, end))) {
     return BadData("its CRC32C does not match its bytes");
   }
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(file.data());
@@ -234,7 +234,7 @@ Result<Manifest> Decode(std::string_view file) {
 
 }  // namespace
 
-ByteRange PartOf(const BufferSpec& buffer, std::int64_t rank, std::int64_t world) {
+ByteRange PartRange(const BufferSpec& buffer, std::int64_t rank, std::int64_t world) {
   if (buffer.per_rank) return {0, buffer.bytes};
   const std::uint64_t units = (buffer.bytes + kUnitBytes - 1) / kUnitBytes;
   // Avoids the product units * rank, which may overflow: q r + floor(rest r / W), rest < W.
@@ -250,7 +250,7 @@ ByteRange PartOf(const BufferSpec& buffer, std::int64_t rank, std::int64_t world
 std::uint64_t PayloadBytes(std::span<const BufferSpec> buffers, std::int64_t rank,
                            std::int64_t world) {
   std::uint64_t bytes = 0;
-  for (const BufferSpec& buffer : buffers) bytes += PartOf(buffer, rank, world).bytes;
+  for (const BufferSpec& buffer : buffers) bytes += PartRange(buffer, rank, world).bytes;
   return bytes;
 }
 
@@ -272,7 +272,7 @@ std::string EncodeManifest(const Manifest& manifest) {
   std::string file(kMagic);
   AppendU32(static_cast<std::uint32_t>(body.size()), &file);
   file += body;
-  AppendU32(CrcOf(file), &file);
+  AppendU32(ComputeCrc(file), &file);
   return file;
 }
 

@@ -44,7 +44,7 @@ struct ByteRange {
   std::uint64_t bytes = 0;
 };
 // The part of a buffer in shard `rank` of `world`.
-[[nodiscard]] ByteRange PartOf(const BufferSpec& buffer, std::int64_t rank, std::int64_t world);
+[[nodiscard]] ByteRange PartRange(const BufferSpec& buffer, std::int64_t rank, std::int64_t world);
 // Sum over all buffers.
 [[nodiscard]] std::uint64_t PayloadBytes(std::span<const BufferSpec> buffers, std::int64_t rank,
                                          std::int64_t world);

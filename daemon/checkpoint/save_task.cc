@@ -35,7 +35,7 @@ Status WriteOwnShard(const SaveState& state, const PendingSave& save, ShardRecor
   std::vector<std::span<const std::byte>> parts;
   std::span<const std::byte> rest = state.slots[save.slot].bytes;
   for (const BufferSpec& buffer : identity.buffers) {
-    const std::uint64_t bytes = PartOf(buffer, identity.rank, identity.world).bytes;
+    const std::uint64_t bytes = PartRange(buffer, identity.rank, identity.world).bytes;
     parts.push_back(rest.first(bytes));
     rest = rest.subspan(bytes);
   }

@@ -48,7 +48,7 @@ std::uint64_t PayloadBytes(const ShardIdentity& identity) {
   return PayloadBytes(identity.buffers, identity.rank, identity.world);
 }
 
-Header HeaderOf(const ShardIdentity& identity) {
+Header EncodeHeader(const ShardIdentity& identity) {
   const std::array<std::uint64_t, kFields> fields = {
       kShardVersion,
       identity.block_bytes,
@@ -123,7 +123,7 @@ template <typename Byte>
 bool SizesMatch(const ShardIdentity& identity, std::span<const std::span<Byte>> parts) {
   if (parts.size() != identity.buffers.size()) return false;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const ByteRange range = PartOf(identity.buffers[i], identity.rank, identity.world);
+    const ByteRange range = PartRange(identity.buffers[i], identity.rank, identity.world);
     if (parts[i].size() != range.bytes) return false;
   }
   return true;
@@ -154,7 +154,7 @@ Status WriteBlocks(DurableFile& file, const ShardIdentity& identity,
 
 Status ReadHeader(const ReadAt& read_at, const ShardIdentity& identity, Header* header) {
   GACCD_RETURN_IF_ERROR(read_at(0, *header));
-  return CheckHeader(*header, HeaderOf(identity));
+  return CheckHeader(*header, EncodeHeader(identity));
 }
 
 // all: a block and its CRC.
@@ -175,7 +175,7 @@ void DropCache(const std::string& path) {
 
 }  // namespace
 
-ShardIdentity IdentityOf(const Manifest& manifest, std::int64_t rank) {
+ShardIdentity MakeShardIdentity(const Manifest& manifest, std::int64_t rank) {
   return {.rank = rank,
           .world = manifest.world(),
           .step = manifest.cursor.step,
@@ -205,7 +205,7 @@ Result<ShardRecord> WriteShard(const std::string& path, const ShardIdentity& ide
     return Status(ErrorKind::kIo, StrCat("'", path, "' already exists: it is never overwritten"));
   }
   GACCD_ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path, mode));
-  const Header header = HeaderOf(identity);
+  const Header header = EncodeHeader(identity);
   Sha256 sha;
   sha.Update(header);
   GACCD_RETURN_IF_ERROR(file.Write(header));

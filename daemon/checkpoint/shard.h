@@ -34,7 +34,7 @@ struct ShardIdentity {
   std::uint64_t block_bytes = std::uint64_t{1} << 20;
   std::vector<BufferSpec> buffers;
 };
-[[nodiscard]] ShardIdentity IdentityOf(const Manifest& manifest, std::int64_t rank);
+[[nodiscard]] ShardIdentity MakeShardIdentity(const Manifest& manifest, std::int64_t rank);
 
 // "shard-00017-of-00240.bin"
 [[nodiscard]] std::string ShardName(std::int64_t rank, std::int64_t world);

@@ -35,7 +35,7 @@ Status Differs(std::string_view what, const T& saved, const T& now) {
 
 std::string_view OnOff(bool on) { return on ? "on" : "off"; }
 
-std::string TextOf(const ParameterRecord& parameter) {
+std::string ParameterText(const ParameterRecord& parameter) {
   return parameter.frozen ? "frozen" : GroupText(parameter.group);
 }
 
@@ -124,7 +124,7 @@ Status CheckSameGroups(const Manifest& manifest, const FlatLayout& layout,
     }
     return {ErrorKind::kConfig,
             StrCat("the checkpoint belongs to another run: optimizer group of '", after.name,
-                   "': ", TextOf(before), " -> ", TextOf(after),
+                   "': ", ParameterText(before), " -> ", ParameterText(after),
                    "; give it the old one with optimizer.group, or take only the weights: ",
                    kTakeWeights)};
   }

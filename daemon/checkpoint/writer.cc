@@ -133,7 +133,7 @@ Status CheckpointWriter::Stage(PendingSave& save, std::span<const BufferSource> 
   }
   std::uint64_t done = 0;
   for (const BufferSource& source : sources) {
-    const ByteRange part = PartOf(source.spec, comm_.rank(), comm_.size());
+    const ByteRange part = PartRange(source.spec, comm_.rank(), comm_.size());
     GACCD_RETURN_IF_ERROR(
         source.copy(part.offset, std::span(slot.bytes).subspan(done, part.bytes)));
     done += part.bytes;

@@ -117,7 +117,7 @@ struct SaveState;
 class CheckpointWriter {
  public:
   // Collective. NewestTraining() on rank 0, for a run that saves nothing and so claims nothing.
-  static Result<TrainingStart> NewestTrainingOf(Communicator& comm, const std::string& folder);
+  static Result<TrainingStart> FindNewestTraining(Communicator& comm, const std::string& folder);
 
   // Collective. Rank 0 takes the lease of the folder; all ranks get its error (kConfig: in use by
   // ...).

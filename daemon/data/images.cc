@@ -130,7 +130,7 @@ void ImageDataset::Gather(std::span<const std::int64_t> indices, const BatchView
   threads_->ForEach(indices.size(), [&](std::size_t i) {
     float* features = out.tensor<float>(0) + i * row;
     out.tensor<std::int32_t>(1)[i] = file(indices[i]).label;
-    const auto read = Read(indices[i], out.run.seed, out.run.EpochOf(i), features);
+    const auto read = Read(indices[i], out.run.seed, out.run.RowEpoch(i), features);
     if (read.ok()) return;
     std::fill_n(features, row, std::numeric_limits<float>::quiet_NaN());
     const std::lock_guard lock(failure_->mutex);

@@ -56,7 +56,7 @@ Result<std::int64_t> ResidentBytes() {
                 "/proc/self/smaps_rollup has no lines 'Pss_Anon:' and 'Pss_Shmem:'");
 }
 
-std::int64_t ResidentBytesOf(std::span<const std::byte> memory) {
+std::int64_t CountResidentBytes(std::span<const std::byte> memory) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   std::vector<unsigned char> resident((memory.size() + page - 1) / page);
   // mincore() only reads, but takes a non-const pointer.

@@ -37,6 +37,6 @@ class HostBuffer {
 Result<std::int64_t> ResidentBytes();
 
 // Bytes of `memory`, which begins at a page, that are in physical memory: an estimate.
-std::int64_t ResidentBytesOf(std::span<const std::byte> memory);
+std::int64_t CountResidentBytes(std::span<const std::byte> memory);
 
 }  // namespace gaccd

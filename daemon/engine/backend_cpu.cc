@@ -63,8 +63,8 @@ Status CpuBackend::Create(const EngineOptions& options) {
                                                    &comm_, parameters));
   if (options.measure_process) {  // no buffer is used yet, but shared ones were zeroed
     GACCD_ASSIGN_OR_RETURN(process_bytes_, ResidentBytes());
-    process_bytes_ -=
-        ResidentBytesOf(std::as_bytes(gradients)) + ResidentBytesOf(std::as_bytes(parameters));
+    process_bytes_ -= CountResidentBytes(std::as_bytes(gradients)) +
+                      CountResidentBytes(std::as_bytes(parameters));
   }
   const FlatLayout& layout = model_.layout();
   OptimizerRanges ranges = OptimizerRanges::Of(layout, own_);

@@ -74,7 +74,7 @@ class CpuBackend final : public Backend {
   Status RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment) override;
   Result<std::uint64_t> DigestAllStages() override {
     return pipeline_->SumDigests(
-        DigestOf(pipeline_->Own(replica_->parameters()), pipeline_->stage().own().first));
+        ComputeDigest(pipeline_->Own(replica_->parameters()), pipeline_->stage().own().first));
   }
   Status SumOverRanks(std::int64_t segment) override;
   Status Reduce(const UpdateSlot& slot) override;

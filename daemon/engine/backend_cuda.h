@@ -157,7 +157,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] bool overlaps() const {
     return !options_.choice.gpu_sharing || options_.choice.always_overlap;
   }
-  [[nodiscard]] DType activations() const { return ActivationsOf(options_.numerics.precision); }
+  [[nodiscard]] DType activations() const { return ActivationDType(options_.numerics.precision); }
   [[nodiscard]] UpdateControl* control() const { return words_.as<UpdateControl>(); }
 
   Communicator& comm_;

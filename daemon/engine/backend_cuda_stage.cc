@@ -218,7 +218,7 @@ Result<std::uint64_t> CudaBackend::DigestAllStages() {
         std::span(part).first(static_cast<std::size_t>(std::min(kPart, stage.elements - i)));
     GACCD_RETURN_IF_ERROR(
         CopyFromGpu("parameters for a digest", parameters_.as<float>() + i, values));
-    digest += DigestOf(values, stage.first + i);
+    digest += ComputeDigest(values, stage.first + i);
   }
   return pipeline_->exchange().SumDigests(digest);
 }

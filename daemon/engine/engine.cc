@@ -120,7 +120,8 @@ Status Engine::GetGradients(std::span<float> gradients) {
 
 Result<std::uint64_t> Engine::Digest() {
   if (model_.stage()) return backend_->DigestAllStages();
-  if (const std::span<float> own = backend_->host_parameters(); !own.empty()) return DigestOf(own);
+  if (const std::span<float> own = backend_->host_parameters(); !own.empty())
+    return ComputeDigest(own);
   constexpr std::size_t kPart = std::size_t{1} << 20;  // values; even
   const std::size_t elements = Elements(EngineBuffer::kParameters);
   std::vector<float> part(std::min(kPart, elements));
@@ -130,7 +131,7 @@ Result<std::uint64_t> Engine::Digest() {
     const auto first = static_cast<std::int64_t>(begin);
     GACCD_RETURN_IF_ERROR(
         backend_->CopyOut("parameters for a digest", EngineBuffer::kParameters, first, values));
-    digest += DigestOf(values, first);
+    digest += ComputeDigest(values, first);
   }
   return digest;
 }

@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-std::vector<ValueSpec> SpecsOf(std::span<const MutableBuffer> buffers) {
+std::vector<ValueSpec> MakeSpecs(std::span<const MutableBuffer> buffers) {
   std::vector<ValueSpec> specs;
   for (const MutableBuffer& buffer : buffers) {
     specs.push_back({.shape = {static_cast<std::int64_t>(buffer.count)}, .dtype = buffer.dtype});
@@ -17,7 +17,7 @@ std::vector<ValueSpec> SpecsOf(std::span<const MutableBuffer> buffers) {
   return specs;
 }
 
-std::vector<void*> MemoryOf(std::span<const MutableBuffer> buffers) {
+std::vector<void*> Addresses(std::span<const MutableBuffer> buffers) {
   std::vector<void*> memory;
   for (const MutableBuffer& buffer : buffers) memory.push_back(buffer.data);
   return memory;
@@ -78,8 +78,8 @@ Status UpdateGraph::Broadcast(Communicator& comm, const MutableBuffer& values,
 Status UpdateGraph::Record(Communicator& comm, const std::shared_ptr<const Function>& function,
                            std::span<const MutableBuffer> inputs,
                            std::span<const MutableBuffer> outputs, StreamHandle stream) {
-  const std::vector<ValueSpec> in_specs = SpecsOf(inputs);
-  const std::vector<ValueSpec> out_specs = SpecsOf(outputs);
+  const std::vector<ValueSpec> in_specs = MakeSpecs(inputs);
+  const std::vector<ValueSpec> out_specs = MakeSpecs(outputs);
   std::vector<ValueId> values;
   for (const ValueSpec& spec : in_specs) values.push_back(graph_.AddInput("update", spec));
   GACCD_RETURN_IF_ERROR(graph_.Apply(function, std::move(values)).status());
@@ -88,8 +88,8 @@ Status UpdateGraph::Record(Communicator& comm, const std::shared_ptr<const Funct
       auto kernel,
       MakeCollective({*function, in_specs, out_specs, parameters},
                      {.comm = &comm, .memory = inputs.front().memory, .stream = stream}));
-  const std::vector<void*> in = MemoryOf(inputs);
-  const std::vector<void*> out = MemoryOf(outputs);
+  const std::vector<void*> in = Addresses(inputs);
+  const std::vector<void*> out = Addresses(outputs);
   kernel->Bind({.inputs = in, .outputs = out});
   nodes_.push_back({.kernel = std::move(kernel), .repeatable = !IsSum(*function)});
   return Status::Ok();

@@ -86,7 +86,7 @@ Status MakeInferenceEngine(const Flags& flags, Session& session, TrainedModel* i
 }
 
 RankStatus LoadWeights(const Flags& flags, Communicator& comm, TrainedModel* into) {
-  const std::string file = WeightsFileOf(*flags.weights);
+  const std::string file = FindWeightsFile(*flags.weights);
   const Status fits = comm.rank() == 0 ? CheckTokenizers(into->job, file) : Status::Ok();
   if (Agreement all = AgreeOn(comm, fits); !all.status.ok()) return all;
   LoadedWeights loaded{.report = {.from = *flags.weights}};

@@ -40,7 +40,7 @@ std::int64_t RanksPerNode(const Topology& topology) {
 
 }  // namespace
 
-AttemptSource AttemptOf(const SlurmEnvironment& slurm) {
+AttemptSource IdentifyAttempt(const SlurmEnvironment& slurm) {
   AttemptSource source{.attempt_dir = ProcessEnvironment()("GACCD_ATTEMPT_DIR")};
   if (slurm.in_job()) source.slurm_job_id = std::to_string(*slurm.job_id);
   source.step_id = slurm.step_id.value_or(-1);

@@ -29,7 +29,7 @@ struct Ranks {
 };
 
 // Identifies the attempt from the variables of SLURM and the batch script.
-[[nodiscard]] AttemptSource AttemptOf(const SlurmEnvironment& slurm);
+[[nodiscard]] AttemptSource IdentifyAttempt(const SlurmEnvironment& slurm);
 
 // Under srun or mpirun: connects all ranks over MPI. Otherwise: one rank without MPI. Never makes a
 // world of one inside a step with several tasks: see CheckWorld(). kUnavailable if a library of

@@ -51,9 +51,8 @@ Status CheckSizes(const Shape& sizes, bool samples) {
 }
 
 // One value per element, or one for all elements.
-Result<std::shared_ptr<const std::vector<float>>> ConstantOf(const proto::GraphTensor& message,
-                                                             const Shape& sizes,
-                                                             const std::string& where) {
+Result<std::shared_ptr<const std::vector<float>>> ConstantFromProto(
+    const proto::GraphTensor& message, const Shape& sizes, const std::string& where) {
   const auto& values = message.value();
   const std::int64_t elements = Elements(sizes);
   if (elements > kMaxConstant || (values.size() != 1 && values.size() != elements) ||
@@ -68,7 +67,7 @@ Result<std::shared_ptr<const std::vector<float>>> ConstantOf(const proto::GraphT
   return std::make_shared<const std::vector<float>>(values.begin(), values.end());
 }
 
-Result<GraphTensor> TensorOf(const proto::GraphTensor& message, bool input) {
+Result<GraphTensor> TensorFromProto(const proto::GraphTensor& message, bool input) {
   GraphTensor tensor{.name = message.name(),
                      .dtype = message.type() == proto::GraphTensor::I64 ? DType::kI32 : DType::kF32,
                      .sizes = {message.size().begin(), message.size().end()},
@@ -82,7 +81,7 @@ Result<GraphTensor> TensorOf(const proto::GraphTensor& message, bool input) {
                            ".., or none"));
   }
   if (message.value_size() > 0) {
-    GACCD_ASSIGN_OR_RETURN(tensor.values, ConstantOf(message, tensor.sizes, where));
+    GACCD_ASSIGN_OR_RETURN(tensor.values, ConstantFromProto(message, tensor.sizes, where));
   }
   const auto samples = [](std::int64_t size) { return size < 0; };
   if (input && (tensor.sizes.empty() || tensor.sizes[0] != -1 ||
@@ -93,7 +92,7 @@ Result<GraphTensor> TensorOf(const proto::GraphTensor& message, bool input) {
   return tensor;
 }
 
-Result<GraphNode> NodeOf(const proto::GraphNode& message) {
+Result<GraphNode> NodeFromProto(const proto::GraphNode& message) {
   GraphNode node{.name = message.name(),
                  .op = message.op(),
                  .inputs = {message.input().begin(), message.input().end()},
@@ -120,11 +119,11 @@ Result<GraphNode> NodeOf(const proto::GraphNode& message) {
   return node;
 }
 
-Result<GraphBody> BodyOf(const google::protobuf::RepeatedPtrField<proto::GraphNode>& nodes,
-                         const std::string& output, std::int64_t length) {
+Result<GraphBody> BodyFromProto(const google::protobuf::RepeatedPtrField<proto::GraphNode>& nodes,
+                                const std::string& output, std::int64_t length) {
   GraphBody body{.nodes = {}, .output = output, .length = length};
   for (const proto::GraphNode& one : nodes) {
-    GACCD_ASSIGN_OR_RETURN(GraphNode node, NodeOf(one));
+    GACCD_ASSIGN_OR_RETURN(GraphNode node, NodeFromProto(one));
     body.nodes.push_back(std::move(node));
   }
   return body;
@@ -152,21 +151,21 @@ Status CheckNames(const GraphFile& graph, const GraphBody& body) {
   return BadGraph(StrCat("output: no value is called '", body.output, "'"));
 }
 
-Result<GraphFile> GraphOf(const proto::ExportedGraph& message) {
+Result<GraphFile> GraphFromProto(const proto::ExportedGraph& message) {
   if (message.version() != kVersion) {
     return BadGraph(StrCat("version: expected ", kVersion, ", found ", message.version(),
                            ": export the model again with the gaccd package of this version"));
   }
   GraphFile graph;
   for (const proto::GraphTensor& input : message.input()) {
-    GACCD_ASSIGN_OR_RETURN(GraphTensor tensor, TensorOf(input, true));
+    GACCD_ASSIGN_OR_RETURN(GraphTensor tensor, TensorFromProto(input, true));
     graph.inputs.push_back(std::move(tensor));
   }
   for (const proto::GraphTensor& parameter : message.parameter()) {
-    GACCD_ASSIGN_OR_RETURN(GraphTensor tensor, TensorOf(parameter, false));
+    GACCD_ASSIGN_OR_RETURN(GraphTensor tensor, TensorFromProto(parameter, false));
     graph.parameters.push_back(std::move(tensor));
   }
-  GACCD_ASSIGN_OR_RETURN(graph.whole, BodyOf(message.node(), message.output(), 0));
+  GACCD_ASSIGN_OR_RETURN(graph.whole, BodyFromProto(message.node(), message.output(), 0));
   GACCD_RETURN_IF_ERROR(CheckNames(graph, graph.whole));
   for (const proto::ShorterGraph& one : message.shorter()) {
     const std::string where = StrCat("for ", one.length(), " tokens");
@@ -175,7 +174,7 @@ Result<GraphFile> GraphOf(const proto::ExportedGraph& message) {
       return BadGraph(StrCat("shorter: expected ascending lengths of at least 1, found ",
                              one.length(), " after ", before));
     }
-    auto body = BodyOf(one.node(), one.output(), one.length());
+    auto body = BodyFromProto(one.node(), one.output(), one.length());
     if (!body.ok()) return body.status().WithContext(where);
     GACCD_RETURN_IF_ERROR(CheckNames(graph, *body).WithContext(where));
     graph.shorter.push_back(*std::move(body));
@@ -197,7 +196,7 @@ Result<GraphFile> ParseGraph(std::string_view text, const std::string& name) {
   if (!parser.ParseFromString(std::string(text), &message)) {
     return BadGraph(StrCat(name, ":", errors.text().empty() ? " is no graph" : errors.text()));
   }
-  auto graph = GraphOf(message);
+  auto graph = GraphFromProto(message);
   if (!graph.ok()) return graph.status().WithContext(name);
   graph->digest = Digest(text);
   return graph;

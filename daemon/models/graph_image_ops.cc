@@ -25,7 +25,7 @@ bool ExpectImages(GraphRecorder& r, const GraphValue& x) {
 }
 
 // Input 1 in the layout of PyTorch's weight: a parameter, or a value computed from parameters.
-ValueId WeightOf(GraphRecorder& r) {
+ValueId ReadWeight(GraphRecorder& r) {
   const GraphValue weight = r.In(1);
   const bool fits =
       (weight.rank() == 3 || weight.rank() == 4) && std::ranges::min(weight.sizes) > 0;
@@ -46,10 +46,10 @@ GraphValue ByImage(GraphRecorder& r, std::shared_ptr<const Function> function,
   if (!r.ok()) return {};
   Shape shape;
   for (const std::size_t dimension : kImages) {
-    shape.push_back(CountOf(x.sizes[dimension], r.recorder().samples()));
+    shape.push_back(ActualSize(x.sizes[dimension], r.recorder().samples()));
   }
   std::vector<ValueId> inputs = {r.As(images, shape)};
-  if (has_weight) inputs.push_back(WeightOf(r));
+  if (has_weight) inputs.push_back(ReadWeight(r));
   for (std::size_t i = inputs.size(); r.Has(i); ++i) inputs.push_back(r.In(i).id);
   const ValueId y = r.Apply(std::move(function), std::move(inputs));
   if (!r.ok()) return {};
@@ -69,9 +69,9 @@ GraphValue RecordConv2d(GraphRecorder& r) {
 GraphValue RecordConvTranspose2d(GraphRecorder& r) {
   const GraphValue x = r.In(0);
   if (!ExpectImages(r, x)) return {};
-  const ValueId weight = WeightOf(r);
+  const ValueId weight = ReadWeight(r);
   if (!r.ok()) return {};
-  const ImagePair kernel = KernelOf(r.In(1).sizes);
+  const ImagePair kernel = KernelSize(r.In(1).sizes);
   const Conv2dOptions options{.stride = r.Pair("stride"),
                               .padding = r.Pair("padding"),
                               .dilation = r.Pair("dilation"),
@@ -119,7 +119,7 @@ GraphValue RecordAdaptivePool(GraphRecorder& r) {
 GraphValue RecordMeanImage(GraphRecorder& r) {
   GraphValue y = ByImage(r, std::make_shared<AdaptiveAvgPool2d>(ImagePair{1, 1}));
   if (!r.ok() || r.Integer("keepdim") != 0) return y;
-  return *ViewOf(y, {y.sizes[0], y.sizes[1]});
+  return *MakeView(y, {y.sizes[0], y.sizes[1]});
 }
 
 GraphValue RecordGroupNorm(GraphRecorder& r) {

@@ -10,7 +10,7 @@ namespace {
 GraphValue RecordView(GraphRecorder& r) {
   GraphValue x = r.InOrPart(0);
   const Shape& size = r.Integers("size");
-  const auto as_it_lies = ViewOf(x, size);
+  const auto as_it_lies = MakeView(x, size);
   if (as_it_lies) return *as_it_lies;
   if (!r.Expect(ProductOfSizes(size) == ProductOfSizes(x.sizes),
                 StrCat("expected as many elements as ", ToString(size), " has"), x)) {
@@ -18,7 +18,7 @@ GraphValue RecordView(GraphRecorder& r) {
   }
   const DimensionOrder order = RowMajor(x.rank());
   x = LyingAs(r.InOrder(r.In(0), order), x.sizes, order);
-  const auto view = ViewOf(x, size);
+  const auto view = MakeView(x, size);
   (void)r.Expect(view.has_value(), StrCat("expected the shape ", ToString(size)), x);
   return view.value_or(GraphValue{});
 }
@@ -39,8 +39,8 @@ GraphValue RecordPermute(GraphRecorder& r) {
 // Copies indices start, start + step, .. of a dimension.
 GraphValue Taken(GraphRecorder& r, const GraphValue& x, std::size_t dim, std::int64_t start,
                  std::int64_t count, std::int64_t step) {
-  const DimensionOrder order = OrderOf(x).value_or(RowMajor(x.rank()));
-  Rearrangement part{.from = r.CountsOf(x.sizes, order), .to = {}};
+  const DimensionOrder order = MemoryOrder(x).value_or(RowMajor(x.rank()));
+  Rearrangement part{.from = r.ActualSizes(x.sizes, order), .to = {}};
   for (std::size_t place = 0; place < order.size(); ++place) {
     const auto source = static_cast<int>(place);
     part.to.push_back(order[place] == dim ? Rearrangement::Dimension{count, source, start, step}
@@ -83,12 +83,12 @@ GraphValue RecordSlice(GraphRecorder& r) {
     return {};
   }
   const auto dim = static_cast<std::size_t>(dimension);
-  const auto columns = PartOf(x, dim, first, last);
+  const auto columns = MakePart(x, dim, first, last);
   const GraphValue part = columns ? *columns : Taken(r, x, dim, first, last - first, 1);
   if (!r.ok() || r.Integer("keepdim") != 0) return part;
   Shape sizes = part.sizes;
   sizes.erase(sizes.begin() + dimension);
-  const auto without = ViewOf(part, sizes);
+  const auto without = MakeView(part, sizes);
   (void)r.Expect(without.has_value(), "expected one index without keepdim", part);
   return without.value_or(GraphValue{});
 }
@@ -102,10 +102,10 @@ GraphValue RecordRepeat(GraphRecorder& r) {
     fits = x.sizes[i] == sizes[i] || x.sizes[i] == 1;
   }
   if (!r.Expect(fits, StrCat("expected sizes of ", ToString(sizes), ", or 1"), x)) return {};
-  const DimensionOrder order = OrderOf(x).value_or(RowMajor(x.rank()));
+  const DimensionOrder order = MemoryOrder(x).value_or(RowMajor(x.rank()));
   Rearrangement repeated;
   for (const std::size_t dim : order) {
-    const std::int64_t count = CountOf(sizes[dim], r.recorder().samples());
+    const std::int64_t count = ActualSize(sizes[dim], r.recorder().samples());
     const bool same = x.sizes[dim] == sizes[dim];
     const int source = same ? static_cast<int>(repeated.from.size()) : -1;
     if (same) repeated.from.push_back(count);
@@ -133,10 +133,10 @@ GraphValue RecordPad(GraphRecorder& r) {
                 x)) {
     return {};
   }
-  const DimensionOrder order = OrderOf(x).value_or(RowMajor(x.rank()));
-  Rearrangement part{.from = r.CountsOf(sizes, order), .to = {}};
+  const DimensionOrder order = MemoryOrder(x).value_or(RowMajor(x.rank()));
+  Rearrangement part{.from = r.ActualSizes(sizes, order), .to = {}};
   for (const std::size_t dim : order) {
-    part.to.push_back({.size = CountOf(x.sizes[dim], r.recorder().samples()),
+    part.to.push_back({.size = ActualSize(x.sizes[dim], r.recorder().samples()),
                        .source = static_cast<int>(part.to.size()),
                        .start = before[dim]});
   }

@@ -78,7 +78,7 @@ Status CheckGraph(const GraphFile& graph) {
 
 // Initial values if no weights are loaded, as of most PyTorch layers: weights of at least two
 // dimensions uniform in +-1/sqrt(fan in), weights of norms 1, others 0.
-nn::Initializer InitializerOf(const GraphTensor& parameter, bool one) {
+nn::Initializer DefaultInitializer(const GraphTensor& parameter, bool one) {
   if (one) return nn::Constant(1);
   if (parameter.sizes.size() < 2) return nn::Constant(0);
   const auto fan_in = static_cast<double>(Elements(parameter.sizes) / parameter.sizes[0]);
@@ -141,13 +141,13 @@ GraphNetwork::GraphNetwork(GraphFile graph, const NormStatistics& statistics)
     : graph_(std::move(graph)), statistics_(statistics) {
   const std::set<std::string_view> ones = StartAtOne(graph_);
   for (const GraphTensor& parameter : graph_.parameters) {
-    indices_[parameter.name] =
-        parameters_.Declare({.name = parameter.name,
-                             .shape = parameter.sizes,
-                             .initializer = InitializerOf(parameter, ones.contains(parameter.name)),
-                             .frozen = parameter.frozen || !IsTrained(parameter),
-                             .buffer = !IsTrained(parameter),
-                             .values = parameter.values});
+    indices_[parameter.name] = parameters_.Declare(
+        {.name = parameter.name,
+         .shape = parameter.sizes,
+         .initializer = DefaultInitializer(parameter, ones.contains(parameter.name)),
+         .frozen = parameter.frozen || !IsTrained(parameter),
+         .buffer = !IsTrained(parameter),
+         .values = parameter.values});
   }
 }
 

@@ -40,7 +40,7 @@ GraphValue RecordBroadcast(GraphRecorder& r, CombineKind kind) {
     return {};
   }
   const DimensionOrder order =
-      OrderOf(b.sizes == *sizes && a.sizes != *sizes ? b : a).value_or(RowMajor(rank));
+      MemoryOrder(b.sizes == *sizes && a.sizes != *sizes ? b : a).value_or(RowMajor(rank));
   const ValueId first = r.Shaped(a, order);
   const ValueId second = r.Shaped(b, order);
   if (!r.ok()) return {};
@@ -73,7 +73,7 @@ GraphValue RecordAdd(GraphRecorder& r) {
   const GraphValue b = r.In(1);
   if (!r.ok()) return {};
   if (HasSamples(a) && a.sizes == b.sizes) {
-    const DimensionOrder order = OrderOf(a).value_or(RowMajor(a.rank()));
+    const DimensionOrder order = MemoryOrder(a).value_or(RowMajor(a.rank()));
     const ValueId first = r.InOrder(a, order);
     const ValueId second = r.InOrder(b, order);
     if (!r.ok()) return {};
@@ -119,11 +119,11 @@ GraphValue RecordSum(GraphRecorder& r) {
       without.push_back(kept[i]);
     }
   }
-  const DimensionOrder order = OrderOf(x).value_or(RowMajor(x.rank()));
+  const DimensionOrder order = MemoryOrder(x).value_or(RowMajor(x.rank()));
   const ValueId all = r.Shaped(x, order);
   if (!r.ok()) return {};
-  ValueId y =
-      r.Apply(std::make_shared<ReduceSum>(r.CountsOf(kept, order), r.recorder().dtype(all)), {all});
+  ValueId y = r.Apply(
+      std::make_shared<ReduceSum>(r.ActualSizes(kept, order), r.recorder().dtype(all)), {all});
   if (kMean) {
     double count = 1;
     for (std::size_t i = 0; i < kept.size(); ++i) {
@@ -132,7 +132,7 @@ GraphValue RecordSum(GraphRecorder& r) {
     y = r.Apply(std::make_shared<NumberFunction>(NumberKind::kAffine, 1 / count), {y});
   }
   const GraphValue sum = LyingAs(y, kept, order);
-  return r.Integer("keepdim") != 0 ? sum : *ViewOf(sum, without);
+  return r.Integer("keepdim") != 0 ? sum : *MakeView(sum, without);
 }
 
 // Batched matrices; not copied if only their last two dimensions are exchanged in memory.
@@ -140,7 +140,7 @@ struct Matrices {
   ValueId id = nn::kNoValue;
   bool transposed = false;
 };
-Matrices MatricesOf(GraphRecorder& r, const GraphValue& x) {
+Matrices ReadMatrices(GraphRecorder& r, const GraphValue& x) {
   DimensionOrder order = RowMajor(x.rank());
   DimensionOrder exchanged = order;
   std::swap(exchanged[x.rank() - 2], exchanged[x.rank() - 1]);
@@ -148,7 +148,7 @@ Matrices MatricesOf(GraphRecorder& r, const GraphValue& x) {
   if (transposed) order = exchanged;
   const ValueId id = r.InOrder(x, order);
   if (!r.ok()) return {};
-  const Shape memory = r.CountsOf(x.sizes, order);
+  const Shape memory = r.ActualSizes(x.sizes, order);
   const std::int64_t rows = memory[x.rank() - 2];
   const std::int64_t columns = memory.back();
   const std::int64_t count = Elements({memory.begin(), memory.end() - 2});
@@ -173,8 +173,8 @@ GraphValue RecordMatmul(GraphRecorder& r) {
       a.sizes[last] == b.sizes[last - 1] && a.sizes[last] > 0 &&
       (a.sizes[last - 1] > 0 || !HasSamples(b)) && b.sizes[last] > 0;
   if (!r.Expect(fits, StrCat("expected matrices for ", ToString(a.sizes)), b)) return {};
-  const Matrices left = MatricesOf(r, a);
-  const Matrices right = MatricesOf(r, b);
+  const Matrices left = ReadMatrices(r, a);
+  const Matrices right = ReadMatrices(r, b);
   if (!r.ok()) return {};
   Shape sizes = a.sizes;
   sizes[last] = b.sizes[last];
@@ -188,7 +188,7 @@ GraphValue RecordCat(GraphRecorder& r) {
   const auto dim = static_cast<std::size_t>(r.Integer("dim"));
   const bool fits = dim < first.rank() && first.sizes[dim] > 0;
   if (!r.Expect(fits, "dim: expected a dimension that counts no samples", first)) return {};
-  const DimensionOrder order = OrderOf(first).value_or(RowMajor(first.rank()));
+  const DimensionOrder order = MemoryOrder(first).value_or(RowMajor(first.rank()));
   const auto place = std::ranges::find(order, dim) - order.begin();
   Shape sizes = first.sizes;
   sizes[dim] = 0;
@@ -205,7 +205,7 @@ GraphValue RecordCat(GraphRecorder& r) {
     sizes[dim] += x.sizes[dim];
     const ValueId id = r.InOrder(x, order);
     if (!r.ok()) return {};
-    const Shape memory = r.CountsOf(x.sizes, order);
+    const Shape memory = r.ActualSizes(x.sizes, order);
     matrices.push_back(r.As(id, {Elements({memory.begin(), memory.begin() + place}),
                                  Elements({memory.begin() + place, memory.end()})}));
   }

@@ -19,13 +19,14 @@ Shape WithoutOnes(Shape shape) {
 }
 
 // Reorders the pieces of a value.
-Rearrangement ReorderingOf(const GraphValue& value, const DimensionOrder& order,
-                           std::int64_t samples) {
+Rearrangement MakeReordering(const GraphValue& value, const DimensionOrder& order,
+                             std::int64_t samples) {
   Rearrangement made;
-  const DimensionOrder to = PiecesOf(value, order);
+  const DimensionOrder to = CollectPieces(value, order);
   DimensionOrder from = to;
   std::ranges::sort(from);
-  for (const std::size_t piece : from) made.from.push_back(CountOf(value.memory[piece], samples));
+  for (const std::size_t piece : from)
+    made.from.push_back(ActualSize(value.memory[piece], samples));
   for (const std::size_t piece : to) {
     const auto place = std::ranges::find(from, piece) - from.begin();
     made.to.push_back(
@@ -114,7 +115,7 @@ GraphValue GraphRecorder::ValueOrPart(std::string_view name) {
 GraphValue GraphRecorder::Value(std::string_view name) {
   GraphValue value = ValueOrPart(name);
   if (!value.part || !ok()) return value;
-  const ColumnsOf& part = *value.part;
+  const ColumnRange& part = *value.part;
   const std::int64_t rows = Elements(recorder_.shape(part.matrix)) / part.columns;
   value.id = Apply(std::make_shared<Rearrange>(Rearrangement{
                        .from = {rows, part.columns},
@@ -136,11 +137,11 @@ ValueId GraphRecorder::InOrder(const GraphValue& value, const DimensionOrder& or
   const auto exchange = ExchangeTo(value, order);
   const std::int64_t samples = recorder_.samples();
   if (!exchange || exchange->first < 0 || exchange->second < 0) {
-    return Apply(std::make_shared<Rearrange>(ReorderingOf(value, order, samples)), {value.id});
+    return Apply(std::make_shared<Rearrange>(MakeReordering(value, order, samples)), {value.id});
   }
   const ValueId blocks =
-      As(value.id, {CountOf(exchange->outer, samples), CountOf(exchange->first, samples),
-                    CountOf(exchange->second, samples), 1});
+      As(value.id, {ActualSize(exchange->outer, samples), ActualSize(exchange->first, samples),
+                    ActualSize(exchange->second, samples), 1});
   return Apply(std::make_shared<ChannelsLast>(), {blocks});
 }
 
@@ -148,22 +149,22 @@ ValueId GraphRecorder::Rows(const GraphValue& value, const DimensionOrder& order
                             std::size_t inner) {
   const ValueId id = InOrder(value, order);
   if (id == nn::kNoValue) return id;
-  const Shape memory = CountsOf(value.sizes, order);
+  const Shape memory = ActualSizes(value.sizes, order);
   const auto columns = memory.end() - static_cast<std::ptrdiff_t>(inner);
   return As(id, {Elements({memory.begin(), columns}), Elements({columns, memory.end()})});
 }
 
-Shape GraphRecorder::CountsOf(const Shape& sizes, const DimensionOrder& order) const {
+Shape GraphRecorder::ActualSizes(const Shape& sizes, const DimensionOrder& order) const {
   Shape counts;
   for (const std::size_t dimension : order) {
-    counts.push_back(CountOf(sizes[dimension], recorder_.samples()));
+    counts.push_back(ActualSize(sizes[dimension], recorder_.samples()));
   }
   return counts;
 }
 
 ValueId GraphRecorder::Shaped(const GraphValue& value, const DimensionOrder& order) {
   const ValueId id = InOrder(value, order);
-  return ok() ? As(id, CountsOf(value.sizes, order)) : nn::kNoValue;
+  return ok() ? As(id, ActualSizes(value.sizes, order)) : nn::kNoValue;
 }
 
 ValueId GraphRecorder::AsActivation(ValueId id) {

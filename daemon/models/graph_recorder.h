@@ -92,7 +92,7 @@ class GraphRecorder {
   // Converts f32 (parameters) to the type of activations.
   ValueId AsActivation(ValueId id);
   // The sizes in this order, for the samples of this recording.
-  [[nodiscard]] Shape CountsOf(const Shape& sizes, const DimensionOrder& order) const;
+  [[nodiscard]] Shape ActualSizes(const Shape& sizes, const DimensionOrder& order) const;
   // InOrder() as a matrix whose columns are the last `inner` dimensions of memory.
   ValueId Rows(const GraphValue& value, const DimensionOrder& order, std::size_t inner);
 

@@ -17,7 +17,7 @@ namespace {
 
 const DimensionOrder kHeads = {0, 2, 1, 3};  // [B, H, T, D] is stored as [B, T, H, D]
 
-GraphValue EmbeddingOf(GraphRecorder& r, std::int32_t padding) {
+GraphValue ApplyEmbedding(GraphRecorder& r, std::int32_t padding) {
   const GraphValue ids = r.In(0);
   const GraphValue table = r.In(1);
   if (!r.Expect(table.rank() == 2 && table.sizes[0] > 0, "expected a table [rows, width]", table)) {
@@ -30,7 +30,7 @@ GraphValue EmbeddingOf(GraphRecorder& r, std::int32_t padding) {
     id = r.Apply(std::make_shared<IdFunction>(IdFunctionKind::kIdsOfNumbers), {id});
   }
   if (r.ok() && r.recorder().shape(id).size() != 2) {
-    id = r.As(id, {Elements(r.CountsOf(ids.sizes, order))});
+    id = r.As(id, {Elements(r.ActualSizes(ids.sizes, order))});
   }
   const ValueId y = r.Apply(std::make_shared<Embedding>(r.recorder().activations(), padding),
                             {id, r.Shaped(table, RowMajor(2))});
@@ -39,10 +39,10 @@ GraphValue EmbeddingOf(GraphRecorder& r, std::int32_t padding) {
   return LyingAs(y, sizes, RowMajor(sizes.size()));
 }
 
-GraphValue RecordEmbedding(GraphRecorder& r) { return EmbeddingOf(r, -1); }
+GraphValue RecordEmbedding(GraphRecorder& r) { return ApplyEmbedding(r, -1); }
 
 GraphValue RecordPaddedEmbedding(GraphRecorder& r) {
-  return EmbeddingOf(r, static_cast<std::int32_t>(r.Integer("padding_idx")));
+  return ApplyEmbedding(r, static_cast<std::int32_t>(r.Integer("padding_idx")));
 }
 
 GraphValue RecordPositions(GraphRecorder& r) {
@@ -64,11 +64,11 @@ GraphValue RecordRotary(GraphRecorder& r) {
     return {};
   }
   const std::size_t last = x.rank() - 1;
-  DimensionOrder order = OrderOf(x).value_or(RowMajor(x.rank()));
+  DimensionOrder order = MemoryOrder(x).value_or(RowMajor(x.rank()));
   if (order.back() != last) order = RowMajor(x.rank());
   RotaryOptions options{.length = x.sizes[last - 1]};
   for (std::size_t i = last; order[i - 1] != last - 1; --i) {
-    options.group *= CountOf(x.sizes[order[i - 1]], r.recorder().samples());
+    options.group *= ActualSize(x.sizes[order[i - 1]], r.recorder().samples());
   }
   std::vector<ValueId> inputs = {r.Rows(x, order, 1)};
   for (const std::size_t i : {1, 2}) {
@@ -95,12 +95,12 @@ std::optional<ValueId> PackedRows(GraphRecorder& r, const Shape& sizes) {
     if (!fits || (matrix && *matrix != one.part->matrix)) return std::nullopt;
     matrix = one.part->matrix;
   }
-  const std::int64_t rows = CountOf(sizes[0], r.recorder().samples()) * sizes[2];
+  const std::int64_t rows = ActualSize(sizes[0], r.recorder().samples()) * sizes[2];
   return r.As(*matrix, {rows, 3 * width});
 }
 
 // lengths: each row attends to the keys before the length of its text.
-GraphValue AttentionOf(GraphRecorder& r, std::optional<ValueId> lengths) {
+GraphValue ApplyAttention(GraphRecorder& r, std::optional<ValueId> lengths) {
   const GraphValue q = r.InOrPart(0);
   const bool fits = q.rank() == 4 && q.sizes[0] < 0 && ProductOfSizes(q.sizes).value_or(0) < 0;
   if (!r.Expect(fits, "expected [samples, heads, length, width]", q)) return {};
@@ -123,7 +123,7 @@ GraphValue AttentionOf(GraphRecorder& r, std::optional<ValueId> lengths) {
   return LyingAs(r.Apply(std::make_shared<Attention>(options), std::move(rows)), q.sizes, kHeads);
 }
 
-GraphValue RecordAttention(GraphRecorder& r) { return AttentionOf(r, std::nullopt); }
+GraphValue RecordAttention(GraphRecorder& r) { return ApplyAttention(r, std::nullopt); }
 
 // Added to scores of hidden keys: far below any score, and representable in fp16.
 constexpr double kHiddenScore = -60000;
@@ -177,7 +177,7 @@ GraphValue RecordMaskedAttention(GraphRecorder& r) {
                 mask)) {
     return {};
   }
-  if (r.IsMaskOfTexts(mask.id)) return AttentionOf(r, r.lengths_of_texts());
+  if (r.IsMaskOfTexts(mask.id)) return ApplyAttention(r, r.lengths_of_texts());
   return AttentionWithHiddenKeys(r, q, r.recorder().dtype(mask.id) == DType::kI32);
 }
 

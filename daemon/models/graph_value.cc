@@ -38,7 +38,7 @@ void CutPiece(GraphValue* value, std::size_t at, std::int64_t outer, std::int64_
 // `value` as one dimension with the fewest pieces: pieces that are adjacent in PyTorch's order and
 // in memory are merged.
 GraphValue Flattened(const GraphValue& value) {
-  const DimensionOrder old = PiecesOf(value, RowMajor(value.rank()));
+  const DimensionOrder old = CollectPieces(value, RowMajor(value.rank()));
   DimensionOrder by_place = RowMajor(old.size());
   std::ranges::sort(by_place, {}, [&](std::size_t i) { return old[i]; });
   GraphValue flat{.id = value.id, .sizes = {}, .part = value.part};
@@ -61,7 +61,7 @@ GraphValue Flattened(const GraphValue& value) {
 
 }  // namespace
 
-DimensionOrder PiecesOf(const GraphValue& value, const DimensionOrder& order) {
+DimensionOrder CollectPieces(const GraphValue& value, const DimensionOrder& order) {
   DimensionOrder pieces;
   for (const std::size_t dimension : order) {
     for (const std::size_t piece : value.pieces[dimension]) {
@@ -96,21 +96,21 @@ GraphValue WithRank(const GraphValue& value, std::size_t rank) {
 }
 
 bool LiesAs(const GraphValue& value, const DimensionOrder& order) {
-  return std::ranges::is_sorted(PiecesOf(value, order));
+  return std::ranges::is_sorted(CollectPieces(value, order));
 }
 
-std::optional<DimensionOrder> OrderOf(const GraphValue& value) {
+std::optional<DimensionOrder> MemoryOrder(const GraphValue& value) {
   DimensionOrder order = RowMajor(value.rank());
   std::ranges::stable_sort(order, {}, [&](std::size_t dimension) {
-    const DimensionOrder pieces = PiecesOf(value, {dimension});
+    const DimensionOrder pieces = CollectPieces(value, {dimension});
     return pieces.empty() ? value.memory.size() : pieces[0];
   });
   return LiesAs(value, order) ? std::optional(order) : std::nullopt;
 }
 
 std::optional<GraphValue> WithLast(const GraphValue& value, std::int64_t size) {
-  DimensionOrder all = PiecesOf(value, RowMajor(value.rank()));
-  const DimensionOrder last = PiecesOf(value, {value.rank() - 1});
+  DimensionOrder all = CollectPieces(value, RowMajor(value.rank()));
+  const DimensionOrder last = CollectPieces(value, {value.rank() - 1});
   std::ranges::sort(all);
   if (!std::ranges::equal(last, std::span(all).last(last.size()))) return std::nullopt;
   GraphValue with{.id = value.id, .sizes = value.sizes};
@@ -119,7 +119,8 @@ std::optional<GraphValue> WithLast(const GraphValue& value, std::int64_t size) {
   with.memory.assign(value.memory.begin(),
                      value.memory.begin() + static_cast<std::ptrdiff_t>(first));
   with.memory.push_back(size);
-  for (std::size_t i = 0; i + 1 < value.rank(); ++i) with.pieces.push_back(PiecesOf(value, {i}));
+  for (std::size_t i = 0; i + 1 < value.rank(); ++i)
+    with.pieces.push_back(CollectPieces(value, {i}));
   with.pieces.push_back({first});
   return with;
 }
@@ -132,7 +133,7 @@ std::optional<std::int64_t> ProductOfSizes(std::span<const std::int64_t> sizes) 
 
 // Distributes all pieces in PyTorch's order over the new dimensions; splits a piece that is larger
 // than the rest of a dimension.
-std::optional<GraphValue> ViewOf(const GraphValue& value, const Shape& sizes) {
+std::optional<GraphValue> MakeView(const GraphValue& value, const Shape& sizes) {
   GraphValue view = Flattened(value);
   view.sizes = sizes;
   std::size_t next = 0;
@@ -174,9 +175,9 @@ GraphValue PermuteDimensions(const GraphValue& value, const DimensionOrder& dims
   return permuted;
 }
 
-std::optional<GraphValue> PartOf(const GraphValue& value, std::size_t dimension, std::int64_t first,
-                                 std::int64_t last) {
-  const DimensionOrder pieces = PiecesOf(value, {dimension});
+std::optional<GraphValue> MakePart(const GraphValue& value, std::size_t dimension,
+                                   std::int64_t first, std::int64_t last) {
+  const DimensionOrder pieces = CollectPieces(value, {dimension});
   const std::int64_t size = value.sizes[dimension];
   if (pieces.size() != 1 || size < 0 || value.part) return std::nullopt;
   const std::int64_t inner = Product(value.memory, pieces[0] + 1, value.memory.size());
@@ -193,7 +194,7 @@ std::optional<GraphValue> PartOf(const GraphValue& value, std::size_t dimension,
 }
 
 std::optional<PieceExchange> ExchangeTo(const GraphValue& value, const DimensionOrder& order) {
-  const DimensionOrder to = PiecesOf(value, order);
+  const DimensionOrder to = CollectPieces(value, order);
   DimensionOrder from = to;
   std::ranges::sort(from);
   const auto same = std::ranges::mismatch(from, to).in1;

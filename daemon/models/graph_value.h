@@ -15,7 +15,7 @@ namespace gaccd {
 using DimensionOrder = std::vector<std::size_t>;
 
 // Columns [first, first + width) of a matrix.
-struct ColumnsOf {
+struct ColumnRange {
   ValueId matrix = nn::kNoValue;
   std::int64_t columns = 0;  // of `matrix`
   std::int64_t first = 0;
@@ -27,7 +27,7 @@ struct GraphValue {
   Shape sizes;                              // in PyTorch; a size -k is k times the samples
   Shape memory = {};                        // sizes of pieces, from the outermost to the innermost
   std::vector<DimensionOrder> pieces = {};  // by dimension: indices in `memory`, outermost first
-  std::optional<ColumnsOf> part = std::nullopt;  // if set there is no id
+  std::optional<ColumnRange> part = std::nullopt;  // if set there is no id
 
   [[nodiscard]] std::size_t rank() const { return sizes.size(); }
 };
@@ -39,7 +39,7 @@ struct GraphValue {
 [[nodiscard]] GraphValue LyingAs(ValueId id, const Shape& sizes, const DimensionOrder& order);
 
 // The concatenated pieces of these dimensions, without those of size 1.
-[[nodiscard]] DimensionOrder PiecesOf(const GraphValue& value, const DimensionOrder& order);
+[[nodiscard]] DimensionOrder CollectPieces(const GraphValue& value, const DimensionOrder& order);
 
 // `value` with leading sizes of 1 added up to `rank`. REQUIRES: value.rank() <= rank.
 [[nodiscard]] GraphValue WithRank(const GraphValue& value, std::size_t rank);
@@ -47,7 +47,7 @@ struct GraphValue {
 // Whether the memory has this order; ignores pieces of size 1.
 [[nodiscard]] bool LiesAs(const GraphValue& value, const DimensionOrder& order);
 // The order of dimensions in memory; nullopt if the pieces of a dimension are not adjacent.
-[[nodiscard]] std::optional<DimensionOrder> OrderOf(const GraphValue& value);
+[[nodiscard]] std::optional<DimensionOrder> MemoryOrder(const GraphValue& value);
 
 // `value` with another last size, for results computed row by row; the order of rows is unchanged.
 // nullopt if the last dimension is not the innermost in memory.
@@ -56,21 +56,21 @@ struct GraphValue {
 // The product of sizes; negative means times the samples. nullopt if two sizes count samples.
 [[nodiscard]] std::optional<std::int64_t> ProductOfSizes(std::span<const std::int64_t> sizes);
 // The actual size for a number of samples.
-[[nodiscard]] constexpr std::int64_t CountOf(std::int64_t size, std::int64_t samples) {
+[[nodiscard]] constexpr std::int64_t ActualSize(std::int64_t size, std::int64_t samples) {
   return size < 0 ? -size * samples : size;
 }
 
 // view() of PyTorch: the same elements in row-major order of dimensions. nullopt if the number of
 // elements differs, or a copy would be needed.
-[[nodiscard]] std::optional<GraphValue> ViewOf(const GraphValue& value, const Shape& sizes);
+[[nodiscard]] std::optional<GraphValue> MakeView(const GraphValue& value, const Shape& sizes);
 
 // Dimension i of the result is dimension dims[i]. REQUIRES: dims is a permutation.
 [[nodiscard]] GraphValue PermuteDimensions(const GraphValue& value, const DimensionOrder& dims);
 
 // Indices [first, last) of a dimension. nullopt if it has several pieces or counts samples, samples
 // are inside of it in memory, or `value` is already a part. REQUIRES: 0 <= first < last <= size.
-[[nodiscard]] std::optional<GraphValue> PartOf(const GraphValue& value, std::size_t dimension,
-                                               std::int64_t first, std::int64_t last);
+[[nodiscard]] std::optional<GraphValue> MakePart(const GraphValue& value, std::size_t dimension,
+                                                 std::int64_t first, std::int64_t last);
 
 // A change of the memory order that exchanges the two innermost groups of adjacent pieces, with
 // products of sizes: [outer, first, second] -> [outer, second, first].

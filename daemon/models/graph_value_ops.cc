@@ -66,7 +66,7 @@ GraphValue RecordDropout(GraphRecorder& r) {
     return {};
   }
   // As rows, so that each sample has the same number of them.
-  const std::int64_t rows = CountOf(*first, r.recorder().samples());
+  const std::int64_t rows = ActualSize(*first, r.recorder().samples());
   const ValueId id =
       r.As(x.id, {rows, Elements(r.recorder().shape(x.id)) / std::max<std::int64_t>(rows, 1)});
   std::vector<CutDimension> cut;
@@ -94,7 +94,7 @@ GraphValue ByRow(GraphRecorder& r, std::shared_ptr<const Function> function,
   }
   std::int64_t rows = 1;
   for (const std::int64_t size : std::span(x.sizes).first(x.rank() - 1)) {
-    rows *= CountOf(size, r.recorder().samples());
+    rows *= ActualSize(size, r.recorder().samples());
   }
   if (!r.ok()) return {};
   const ValueId matrix = r.As(x.id, {rows, width});
@@ -104,7 +104,7 @@ GraphValue ByRow(GraphRecorder& r, std::shared_ptr<const Function> function,
   if (!r.ok()) return {};
   GraphValue y = *WithLast(x, r.recorder().shape(id)[1]);
   y.id = id;
-  return one_row ? *ViewOf(y, {y.sizes[1]}) : y;
+  return one_row ? *MakeView(y, {y.sizes[1]}) : y;
 }
 
 // Products with a constant (cumsum() and others) need more precision than 16 bits.
@@ -128,7 +128,7 @@ GraphValue GatedBy(GraphRecorder& r, ActivationKind kind) {
   const GraphValue b = r.In(1);
   if (!r.ok()) return {};
   if (!r.Expect(a.sizes == b.sizes, StrCat("expected the shape ", ToString(a.sizes)), b)) return {};
-  const DimensionOrder order = OrderOf(a).value_or(RowMajor(a.rank()));
+  const DimensionOrder order = MemoryOrder(a).value_or(RowMajor(a.rank()));
   std::vector<ValueId> inputs = {r.AsActivation(r.Shaped(a, order)),
                                  r.AsActivation(r.Shaped(b, order))};
   return LyingAs(r.Apply(std::make_shared<Gated>(kind), std::move(inputs)), a.sizes, order);

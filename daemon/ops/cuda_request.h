@@ -18,7 +18,7 @@ namespace gaccd {
 class Communicator;
 
 // REQUIRES: a matrix.
-[[nodiscard]] inline Matrix MatrixOf(const ValueSpec& spec) {
+[[nodiscard]] inline Matrix ToMatrix(const ValueSpec& spec) {
   return {spec.shape[0], spec.shape[1], spec.row_stride};
 }
 
@@ -32,7 +32,7 @@ struct CudaRequest : KernelRequest {
   [[nodiscard]] DType dtype() const { return inputs[0].dtype; }
   [[nodiscard]] std::int64_t elements() const { return Elements(inputs[0].shape); }
   // REQUIRES: the first input is a matrix.
-  [[nodiscard]] Matrix size() const { return MatrixOf(inputs[0]); }
+  [[nodiscard]] Matrix size() const { return ToMatrix(inputs[0]); }
 };
 
 // Whether all operands may be accessed 16 bytes at a time.

@@ -43,7 +43,7 @@ Status CheckTakenByCuda(const Graph& graph) {
 Fuser::Fuser(const Graph& graph)
     : graph_(graph), nodes_(graph.nodes().begin(), graph.nodes().end()) {}
 
-std::vector<std::size_t> Fuser::ReadersOf(ValueId value) const {
+std::vector<std::size_t> Fuser::FindReaders(ValueId value) const {
   std::vector<std::size_t> readers;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     if (std::ranges::count(nodes_[i].inputs, value) > 0) readers.push_back(i);
@@ -68,7 +68,7 @@ bool Fuser::MadeBefore(ValueId value, std::size_t place) const {
 
 bool Fuser::OnlyReadBy(ValueId value, std::optional<std::size_t> reader) const {
   if (!IsActivation(value)) return false;
-  for (const std::size_t i : ReadersOf(value)) {
+  for (const std::size_t i : FindReaders(value)) {
     if (i != reader) return false;
   }
   return true;

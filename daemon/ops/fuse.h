@@ -33,7 +33,7 @@ class Fuser {
   }
 
   // Indices of the nodes that read the value.
-  [[nodiscard]] std::vector<std::size_t> ReadersOf(ValueId value) const;
+  [[nodiscard]] std::vector<std::size_t> FindReaders(ValueId value) const;
   // Whether the value is not readable by the caller.
   [[nodiscard]] bool IsActivation(ValueId value) const;
   [[nodiscard]] const ValueSpec& spec(ValueId value) const { return graph_.value(value).spec; }

@@ -24,7 +24,7 @@ std::uint64_t SumOfPairs(const float* values, std::size_t pairs, std::uint64_t k
 
 }  // namespace
 
-std::uint64_t DigestOf(std::span<const float> values, std::int64_t first) {
+std::uint64_t ComputeDigest(std::span<const float> values, std::int64_t first) {
   const std::size_t pairs = values.size() / 2;
   const std::uint64_t key = (static_cast<std::uint64_t>(first) / 2 + 1) * kGoldenStep;
   std::uint64_t sum = SumOfPairs(values.data(), pairs, key);

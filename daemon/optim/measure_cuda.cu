@@ -19,7 +19,7 @@ constexpr unsigned kNormBlocks = 1024;
 constexpr int kWidth = 4;
 constexpr int kBlock = FlatLayout::kBlock;
 
-std::int64_t BlocksOf(std::int64_t elements) { return (elements + kBlock - 1) / kBlock; }
+std::int64_t BlockCount(std::int64_t elements) { return (elements + kBlock - 1) / kBlock; }
 
 __global__ void __launch_bounds__(kWarp)
     AddToSumsKernel(UpdateControl* control, const double* loss_sum, const double* divisor,
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kWarp)
 Status EnqueueSum(cudaStream_t stream, std::int64_t elements, UpdateControl* control,
                   double* total_of_part, void* scratch) {
   const GridSums sums = GridSums::At(scratch);
-  const std::int64_t blocks = BlocksOf(elements);
+  const std::int64_t blocks = BlockCount(elements);
   const unsigned grid = std::min(kNormBlocks, BlocksFor(blocks, kThreads));
   return Launch(SumKernel, {grid, kThreads}, stream, "gradient norm", SquaresIn(scratch), blocks,
                 control, total_of_part, sums.arrived, sums.partials);
@@ -127,7 +127,7 @@ Status AddToSums(cudaStream_t stream, UpdateControl* control, const double* loss
 }
 
 std::size_t NormScratchBytes(std::int64_t elements) {
-  return GridSums::kBytes + static_cast<std::size_t>(BlocksOf(elements)) * sizeof(double);
+  return GridSums::kBytes + static_cast<std::size_t>(BlockCount(elements)) * sizeof(double);
 }
 
 double* SquaresIn(void* scratch) {
@@ -137,7 +137,7 @@ double* SquaresIn(void* scratch) {
 Status BlockSquares(cudaStream_t stream, const float* gradient, std::int64_t elements,
                     const UpdateControl* control, double* squares) {
   if (elements == 0) return Status::Ok();
-  return Launch(SquaresKernel, {BlocksFor(BlocksOf(elements), kWarps), kThreads}, stream,
+  return Launch(SquaresKernel, {BlocksFor(BlockCount(elements), kWarps), kThreads}, stream,
                 "squares of the gradient", gradient, elements, control, squares);
 }
 

@@ -25,7 +25,7 @@ bool IsWhole(const OptimizerRanges& ranges, std::int64_t elements) {
   return ranges.all().size() == 1 && ranges.elements() == elements;
 }
 
-std::int64_t TilesOf(const OptimizerRange& range) {
+std::int64_t TileCount(const OptimizerRange& range) {
   return (range.elements + kStepTileElements - 1) / kStepTileElements;
 }
 
@@ -34,7 +34,7 @@ std::int64_t TilesOf(const OptimizerRange& range) {
 std::int64_t CudaOptimizer::TableBytes(const OptimizerRanges& ranges, std::int64_t elements) {
   if (IsWhole(ranges, elements)) return 0;
   std::int64_t tiles = 0;
-  for (const OptimizerRange& range : ranges.all()) tiles += TilesOf(range);
+  for (const OptimizerRange& range : ranges.all()) tiles += TileCount(range);
   return tiles * static_cast<std::int64_t>(sizeof(StepTile));
 }
 

@@ -20,7 +20,7 @@ struct Part {
   int count;
   int group;
 };
-__device__ inline Part PartOf(std::int64_t elements, const StepTile* tiles) {
+__device__ inline Part LocatePart(std::int64_t elements, const StepTile* tiles) {
   StepTile tile;
   if (tiles != nullptr) {
     tile = tiles[blockIdx.x];
@@ -38,7 +38,7 @@ __device__ inline Part PartOf(std::int64_t elements, const StepTile* tiles) {
                          : 0,
           tile.group};
 }
-__device__ inline Part StateOf(Part part) {
+__device__ inline Part StatePart(Part part) {
   part.first = part.state;
   return part;
 }
@@ -88,15 +88,15 @@ template <typename Rule, typename Half>
 __global__ void __launch_bounds__(kStepThreads)
     StepKernel(float* params, const float* gradient, float* first, float* second, Half* copy,
                std::int64_t elements, const StepTile* tiles, UpdateControl* control) {
-  const Part part = PartOf(elements, tiles);
+  const Part part = LocatePart(elements, tiles);
   float p[kWidth];
   float g[kWidth];
   float m[kWidth];
   float s[kWidth];
   LoadPart(params, part, p);
   LoadPart(gradient, part, g);
-  if constexpr (Rule::kStates > 0) LoadPart(first, StateOf(part), m);
-  if constexpr (Rule::kStates > 1) LoadPart(second, StateOf(part), s);
+  if constexpr (Rule::kStates > 0) LoadPart(first, StatePart(part), m);
+  if constexpr (Rule::kStates > 1) LoadPart(second, StatePart(part), s);
   const auto f = MakeFactors<Rule>(*control, part.group);
   if (control->verdict.idle != 0) return;
 #pragma unroll
@@ -106,8 +106,8 @@ __global__ void __launch_bounds__(kStepThreads)
     if constexpr (Rule::kStates == 2) Rule::Update(f, g[v], &p[v], &m[v], &s[v]);
   }
   StorePart(params, part, p);
-  if constexpr (Rule::kStates > 0) StorePart(first, StateOf(part), m);
-  if constexpr (Rule::kStates > 1) StorePart(second, StateOf(part), s);
+  if constexpr (Rule::kStates > 0) StorePart(first, StatePart(part), m);
+  if constexpr (Rule::kStates > 1) StorePart(second, StatePart(part), s);
   StoreCopy(copy, part, p);
   TellOverflow(p, control);
 }
@@ -115,28 +115,28 @@ __global__ void __launch_bounds__(kStepThreads)
 __global__ void __launch_bounds__(kStepThreads)
     AverageKernel(const float* params, float* averages, std::int64_t elements,
                   const StepTile* tiles, const UpdateControl* control) {
-  const Part part = PartOf(elements, tiles);
+  const Part part = LocatePart(elements, tiles);
   float p[kWidth];
   float a[kWidth];
   LoadPart(params, part, p);
-  LoadPart(averages, StateOf(part), a);
+  LoadPart(averages, StatePart(part), a);
   if (control->verdict.idle != 0) return;
 #pragma unroll
   for (int v = 0; v < kWidth; ++v) AddToAverage(control->inputs.average_rate, p[v], &a[v]);
-  StorePart(averages, StateOf(part), a);
+  StorePart(averages, StatePart(part), a);
 }
 
 template <typename Half>
 __global__ void __launch_bounds__(kStepThreads)
     ExchangeKernel(float* params, float* averages, Half* copy, std::int64_t elements,
                    const StepTile* tiles) {
-  const Part part = PartOf(elements, tiles);
+  const Part part = LocatePart(elements, tiles);
   float p[kWidth];
   float a[kWidth];
   LoadPart(params, part, p);
-  LoadPart(averages, StateOf(part), a);
+  LoadPart(averages, StatePart(part), a);
   StorePart(params, part, a);
-  StorePart(averages, StateOf(part), p);
+  StorePart(averages, StatePart(part), p);
   StoreCopy(copy, part, a);
 }
 

@@ -12,13 +12,15 @@
 namespace gaccd {
 namespace {
 
-double TimeOf(std::int64_t samples, double speed) { return static_cast<double>(samples) / speed; }
+double ComputeTime(std::int64_t samples, double speed) {
+  return static_cast<double>(samples) / speed;
+}
 
 // The largest number of samples, up to `limit`, that a rank of this speed computes within `time`.
 std::int64_t MaxWithin(double time, double speed, std::int64_t limit) {
   auto most = static_cast<std::int64_t>(std::min(time * speed, static_cast<double>(limit)));
-  while (most < limit && TimeOf(most + 1, speed) <= time) ++most;
-  while (most > 0 && TimeOf(most, speed) > time) --most;
+  while (most < limit && ComputeTime(most + 1, speed) <= time) ++most;
+  while (most > 0 && ComputeTime(most, speed) > time) --most;
   return most;
 }
 
@@ -35,7 +37,7 @@ bool AllTakenWithin(double time, std::span<const double> speeds, std::int64_t sa
 double SmallestTime(std::span<const double> speeds, std::int64_t samples) {
   const auto ranks = static_cast<std::int64_t>(speeds.size());
   double too_short = 0;
-  double enough = TimeOf((samples - 1) / ranks + 1, *std::ranges::min_element(speeds));
+  double enough = ComputeTime((samples - 1) / ranks + 1, *std::ranges::min_element(speeds));
   for (;;) {
     const double middle = too_short + (enough - too_short) / 2;
     if (middle <= too_short || middle >= enough) return enough;

@@ -27,7 +27,7 @@ constexpr std::string_view kMixedLabels = "mixed_labels";
 constexpr std::string_view kMixedWeights = "mixed_weights";
 
 // The tensor of the sample that the loss compares the prediction with.
-std::string_view TargetOf(LossKind loss) {
+std::string_view TargetTensor(LossKind loss) {
   switch (loss) {
     case LossKind::kSoftmaxCrossEntropy:
       return kLabels;
@@ -45,7 +45,7 @@ Status CheckLossFits(LossKind loss, const SampleSpec& sample) {
   if (!labels && sample.Find(kWeights) != nullptr) {
     return {ErrorKind::kConfig, "mean_squared_error does not support weights"};
   }
-  if (sample.Find(TargetOf(loss)) != nullptr) return Status::Ok();
+  if (sample.Find(TargetTensor(loss)) != nullptr) return Status::Ok();
   return {ErrorKind::kConfig, StrCat(labels ? "softmax_cross_entropy needs class labels"
                                             : "mean_squared_error needs target vectors",
                                      ", found samples of ", Describe(sample))};
@@ -65,7 +65,7 @@ Shape SampleShape(const Shape& batch) { return {batch.begin() + 1, batch.end()};
 // rows: rows of the prediction per sample. outputs: the job field that sets the number of outputs.
 Status CheckPredictionFits(LossKind loss, const SampleSpec& sample, std::int64_t rows,
                            const Shape& row, std::string_view outputs) {
-  const TensorSpec& target = *sample.Find(TargetOf(loss));
+  const TensorSpec& target = *sample.Find(TargetTensor(loss));
   const bool labels = loss == LossKind::kSoftmaxCrossEntropy;
   const std::int64_t targets = labels ? target.elements() : 1;
   if (rows != targets) {
@@ -131,7 +131,7 @@ Result<SampleSpec> ExampleSample(const Network& network, LossKind loss) {
   return sample;
 }
 
-double SmoothingOf(const LossSpec& loss) {
+double LabelSmoothing(const LossSpec& loss) {
   const auto* cross_entropy = std::get_if<SoftmaxCrossEntropySpec>(&loss);
   return cross_entropy != nullptr ? cross_entropy->label_smoothing : 0;
 }
@@ -148,14 +148,14 @@ std::vector<ValueId> EvaluationGraph::Outputs() const {
 
 Result<Model> Model::Make(const ModelSpec& spec, const SampleSpec& sample) {
   GACCD_ASSIGN_OR_RETURN(std::shared_ptr<const Network> network, MakeNetwork(spec));
-  return Make(std::move(network), GetLossKind(spec.loss), sample, SmoothingOf(spec.loss));
+  return Make(std::move(network), GetLossKind(spec.loss), sample, LabelSmoothing(spec.loss));
 }
 
 Result<Model> Model::MakeWithoutData(const ModelSpec& spec) {
   GACCD_ASSIGN_OR_RETURN(std::shared_ptr<const Network> network, MakeNetwork(spec));
   const LossKind loss = GetLossKind(spec.loss);
   GACCD_ASSIGN_OR_RETURN(const SampleSpec sample, ExampleSample(*network, loss));
-  return Make(std::move(network), loss, sample, SmoothingOf(spec.loss));
+  return Make(std::move(network), loss, sample, LabelSmoothing(spec.loss));
 }
 
 Result<Model> Model::Make(std::shared_ptr<const Network> network, LossKind loss,
@@ -241,7 +241,7 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize
        .update_samples = update_samples,
        .training = purpose == For::kTraining,
        .dropout_seed = purpose == For::kTraining ? std::optional(dropout_seed_) : std::nullopt,
-       .activations = ActivationsOf(precision),
+       .activations = ActivationDType(precision),
        .layout = &layout_});
   Forward forward{};
   forward.prediction = inference_ == Answer::kEmbeddings ? network_->RecordEmbedding(recorder)
@@ -278,7 +278,7 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize
   };
   const bool labels = loss_ == LossKind::kSoftmaxCrossEntropy;
   forward.target =
-      labels ? rows_of(mixed ? kMixedLabels : kLabels) : recorder.Input(TargetOf(loss_));
+      labels ? rows_of(mixed ? kMixedLabels : kLabels) : recorder.Input(TargetTensor(loss_));
   const std::string_view weights = mixed ? kMixedWeights : kWeights;
   if (recorder.HasTensor(weights)) forward.weights = rows_of(weights);
   GACCD_RETURN_IF_ERROR(recorder.status());

@@ -78,7 +78,7 @@ enum class Answer : std::uint8_t {
 };
 
 // Type of the activations on a GPU.
-[[nodiscard]] constexpr DType ActivationsOf(Precision precision) {
+[[nodiscard]] constexpr DType ActivationDType(Precision precision) {
   if (precision == Precision::kBF16) return DType::kBF16;
   return precision == Precision::kFP16 ? DType::kFP16 : DType::kF32;
 }

@@ -25,7 +25,7 @@ std::vector<std::optional<std::size_t>> FindProducers(const Graph& graph,
   return makers;
 }
 
-double FlopsOf(const Graph& graph, const Node& node) {
+double NodeFlops(const Graph& graph, const Node& node) {
   std::vector<ValueSpec> inputs;
   for (const ValueId input : node.inputs) inputs.push_back(graph.value(input).spec);
   return node.function->ProductFlops(inputs);
@@ -65,7 +65,7 @@ Result<std::vector<double>> Model::BlockFlops() const {
   std::vector<double> flops(places.size() + 1);
   std::size_t block = 0;
   for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
-    flops[block] += 3 * FlopsOf(graph, graph.nodes()[i]);
+    flops[block] += 3 * NodeFlops(graph, graph.nodes()[i]);
     if (block < places.size() && i == *makers[places[block]]) ++block;
   }
   return flops;

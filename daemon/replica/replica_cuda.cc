@@ -12,7 +12,7 @@ namespace {
 
 std::size_t PlaceIndex(StepPlace place) { return (place.first ? 1U : 0U) + (place.last ? 2U : 0U); }
 
-std::size_t BytesOf(const Graph& graph, ValueId id) {
+std::size_t ValueBytes(const Graph& graph, ValueId id) {
   return static_cast<std::size_t>(graph.value(id).spec.bytes());
 }
 
@@ -63,7 +63,7 @@ void CudaReplica::CountMemory() {
   }
   for (const auto& [size, graph] : graphs_.all<EvaluationGraph>()) {
     std::size_t bytes = 0;
-    for (const ValueId output : graph.ids.Outputs()) bytes += BytesOf(graph.graph(), output);
+    for (const ValueId output : graph.ids.Outputs()) bytes += ValueBytes(graph.graph(), output);
     evaluation_bytes_ = std::max(evaluation_bytes_, bytes);
   }
 }
@@ -220,10 +220,10 @@ Status CudaReplica::Encode(BatchSize size, int slot, float* rows) {
   const auto& [ids, inputs, executor] = *graph;
   Bind(*executor, inputs, static_cast<std::size_t>(slot));
   GACCD_RETURN_IF_ERROR(executor->Run(true));
-  return CudaStatus(
-      cudaMemcpyAsync(rows, executor->Output<float>(ids.rows), BytesOf(executor->graph(), ids.rows),
-                      cudaMemcpyDeviceToDevice, context_.compute()),
-      "copy of representations");
+  return CudaStatus(cudaMemcpyAsync(rows, executor->Output<float>(ids.rows),
+                                    ValueBytes(executor->graph(), ids.rows),
+                                    cudaMemcpyDeviceToDevice, context_.compute()),
+                    "copy of representations");
 }
 
 Status CudaReplica::Evaluate(BatchSize size, int slot, std::byte* host, const void* received) {
@@ -233,7 +233,7 @@ Status CudaReplica::Evaluate(BatchSize size, int slot, std::byte* host, const vo
   if (ids.ends.received) executor->BindInput(*ids.ends.received, received);
   GACCD_RETURN_IF_ERROR(executor->Run(true));
   for (const ValueId output : ids.Outputs()) {
-    const std::size_t bytes = BytesOf(executor->graph(), output);
+    const std::size_t bytes = ValueBytes(executor->graph(), output);
     GACCD_RETURN_IF_ERROR(
         CudaStatus(cudaMemcpyAsync(host, executor->Output<std::byte>(output), bytes,
                                    cudaMemcpyDeviceToHost, context_.compute()),
@@ -246,7 +246,7 @@ Status CudaReplica::Evaluate(BatchSize size, int slot, std::byte* host, const vo
 Result<Evaluation> CudaReplica::ReadEvaluation(BatchSize size, const std::byte* host) {
   GACCD_ASSIGN_OR_RETURN(const auto* graph, graphs_.Find<EvaluationGraph>(size));
   return gaccd::ReadEvaluation(*graph, size.samples, [&](ValueId output) {
-    return std::exchange(host, host + BytesOf(graph->graph(), output));
+    return std::exchange(host, host + ValueBytes(graph->graph(), output));
   });
 }
 

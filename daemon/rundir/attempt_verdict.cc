@@ -109,7 +109,7 @@ AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
     judgement.suspect_hosts.clear();
     if (!memory) judgement.reason += kKilledAgainText;
   }
-  judgement.next = NextStepOf(judgement.exit);
+  judgement.next = SelectNextStep(judgement.exit);
   // DONE is written last; a hang or crash after it has lost nothing. But a job that a complete run
   // rejected before it became an attempt gets that reason.
   const bool refused = judgement.next == NextStep::kFail && !facts.written;

@@ -18,7 +18,7 @@ std::string_view Name(NextStep next) {
   return "?";
 }
 
-NextStep NextStepOf(int code) {
+NextStep SelectNextStep(int code) {
   if (code == 0) return NextStep::kDone;
   switch (static_cast<ErrorKind>(code)) {
     case ErrorKind::kTempFail:

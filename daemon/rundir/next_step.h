@@ -25,6 +25,6 @@ inline constexpr int kOutOfMemoryExit = 253;  // of srun
 //   128+n, killed or crashed                     requeue
 //   93, 130: Ctrl-C twice, or killed by SIGINT   norequeue
 //   253 out of memory, all others                fail
-[[nodiscard]] NextStep NextStepOf(int code);
+[[nodiscard]] NextStep SelectNextStep(int code);
 
 }  // namespace gaccd

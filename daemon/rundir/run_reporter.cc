@@ -42,7 +42,7 @@ std::unique_ptr<Progress> MakeProgress(ProgressMode mode) {
   return std::make_unique<Progress>(*std::move(terminal), utf8);
 }
 
-std::chrono::steady_clock::duration SecondsOf(double seconds) {
+std::chrono::steady_clock::duration ToDuration(double seconds) {
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
       std::chrono::duration<double>(seconds));
 }
@@ -111,8 +111,8 @@ void RunReporter::Impl::JoinFolder(const std::string& shared) {
   crash = CrashHandler::Install(CrashPath(attempt_dir, identity.rank), identity, place, modes.file);
 }
 
-// Starts the text log and the event file of this rank. If only some nodes see the folder, it is not
-// on a shared file system.
+// Starts the text log and the event file of this rank in the attempt's folder. If a node does not
+// see that folder, the run folder is not on a shared file system: the log then stays on stderr.
 void RunReporter::Impl::StartOwnFiles() {
   const std::string log_dir = attempt_dir + "/log";
   if (!PathExists(log_dir)) {
@@ -277,7 +277,7 @@ void RunReporter::Report(const StepRecord& update) {
   }
   const Impl::Clock::time_point now = Impl::Clock::now();
   if (impl.own_steps) impl.WriteOwnSteps(impl.own_steps->Add(update, now));
-  if (!impl.lines) impl.lines.emplace(impl.options.log_every, now - SecondsOf(update.dur_s));
+  if (!impl.lines) impl.lines.emplace(impl.options.log_every, now - ToDuration(update.dur_s));
   const std::optional<double> rate = impl.lines->Due(update, now);
   if (!rate) return;
   const double elapsed_s = std::chrono::duration<double>(now - impl.started).count();

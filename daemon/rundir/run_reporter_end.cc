@@ -53,8 +53,8 @@ void RunReporter::Impl::WriteFailure(const Status& outcome, const FailureFacts& 
   if (!there.ok()) LogInfo(there.status().message());  // the folder is not visible on this node
 }
 
-Verdict RunReporter::Impl::VerdictOf(const Status& outcome, const FailureFacts& facts,
-                                     double dur_s) const {
+Verdict RunReporter::Impl::MakeRunVerdict(const Status& outcome, const FailureFacts& facts,
+                                          double dur_s) const {
   Verdict verdict = MakeVerdict(outcome, facts, attempt_dir);
   verdict.last_step = steps_done();
   verdict.samples_total = samples_done();
@@ -101,7 +101,7 @@ void RunReporter::Impl::CloseForRankZero(const Status& outcome, FailureFacts fac
     now.last.samples_total = from.samples_total;
   }
   const Status written = WriteVerdictForRankZero(attempt_dir, identity, now,
-                                                 VerdictOf(outcome, facts, dur_s), modes.file);
+                                                 MakeRunVerdict(outcome, facts, dur_s), modes.file);
   if (!written.ok()) LogWarning(written.message());
 }
 
@@ -113,7 +113,7 @@ bool RunReporter::Impl::HasFilesToClose(const Status& outcome, const FailureFact
 void RunReporter::Impl::CloseFiles(const Status& outcome, const FailureFacts& facts, double dur_s) {
   if (leads()) FreeSpareSpace(attempt_dir);
   WriteFailure(outcome, facts);  // before the others are notified and read it
-  if (events) WriteVerdict(VerdictOf(outcome, facts, dur_s));
+  if (events) WriteVerdict(MakeRunVerdict(outcome, facts, dur_s));
   if (folder) folder->owner().Release();
   CloseForRankZero(outcome, facts, dur_s);
 }

@@ -98,8 +98,8 @@ struct RunReporter::Impl {
   void CloseFiles(const Status& outcome, const FailureFacts& facts, double dur_s);
   void WriteFailure(const Status& outcome, const FailureFacts& facts);
   void WriteVerdict(const Verdict& verdict);
-  [[nodiscard]] Verdict VerdictOf(const Status& outcome, const FailureFacts& facts,
-                                  double dur_s) const;
+  [[nodiscard]] Verdict MakeRunVerdict(const Status& outcome, const FailureFacts& facts,
+                                       double dur_s) const;
   void CloseForRankZero(const Status& outcome, FailureFacts facts, double dur_s);
 };
 

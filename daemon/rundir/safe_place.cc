@@ -62,7 +62,7 @@ void PushParts(std::string_view path, std::vector<std::string>* parts) {
   }
 }
 
-Result<std::string> TargetOf(const std::string& link) {
+Result<std::string> ReadLink(const std::string& link) {
   std::array<char, PATH_MAX> target{};
   const ssize_t size = ::readlink(link.c_str(), target.data(), target.size());
   if (size < 0) return ErrnoStatus("cannot read link", link);
@@ -103,7 +103,7 @@ Result<std::string> Resolve(const std::string& path, const CheckPart& check) {
     }
     errno = ELOOP;
     if (++links > kMaxLinks) return ErrnoStatus("cannot find", path);
-    GACCD_ASSIGN_OR_RETURN(const std::string target, TargetOf(next));
+    GACCD_ASSIGN_OR_RETURN(const std::string target, ReadLink(next));
     if (target.starts_with('/')) at.clear();
     PushParts(target, &parts);
   }

@@ -110,7 +110,7 @@ std::string What(const Failure& failure) {
   return failure.signal != 0 ? StrCat("signal ", failure.signal) : StrCat("exit ", failure.exit);
 }
 
-std::string NameOf(const Suspect& suspect) {
+std::string DescribeSuspect(const Suspect& suspect) {
   return StrCat("rank ", suspect.rank, " on ", suspect.host);
 }
 
@@ -156,15 +156,16 @@ void AddCause(const std::vector<Suspect>& origins,
   const std::optional<Failure>& failure = verdict->first_failure;
   const bool lost = verdict->exit == static_cast<int>(ErrorKind::kUnavailable);
   const auto named = [&](const Suspect& suspect) {
-    return reason.find(NameOf(suspect)) != std::string::npos;
+    return reason.find(DescribeSuspect(suspect)) != std::string::npos;
   };
   if (lost && !named(first)) {
-    reason = StrCat(NameOf(first), failure ? " failed first: " : " was lost first: ", reason);
+    reason =
+        StrCat(DescribeSuspect(first), failure ? " failed first: " : " was lost first: ", reason);
   }
   if (failure) {
     reason += StrCat("; rank ", first.rank, " itself (", What(*failure), "): ", failure->message);
     if (lost && failure->exit != 0) verdict->exit = failure->exit;
-    verdict->verdict = Name(NextStepOf(verdict->exit));
+    verdict->verdict = Name(SelectNextStep(verdict->exit));
   } else if (verdict->killed && !lost_nodes.contains(first.host)) {
     reason += KilledText(*verdict);
   }
@@ -177,7 +178,7 @@ void AddCause(const std::vector<Suspect>& origins,
   std::size_t names = 0;
   for (const Suspect& origin : origins) {
     if (lost_nodes.contains(origin.host) || named(origin)) continue;
-    if (++names <= kMaxNames) reason += StrCat("; ", NameOf(origin), " was lost, too");
+    if (++names <= kMaxNames) reason += StrCat("; ", DescribeSuspect(origin), " was lost, too");
   }
   if (names > kMaxNames) reason += StrCat("; and ", names - kMaxNames, " more");
 }
@@ -224,7 +225,7 @@ Verdict MakeVerdict(const Status& outcome, const FailureFacts& facts,
                     const std::string& attempt_dir) {
   Verdict verdict;
   verdict.exit = outcome.ok() ? 0 : static_cast<int>(outcome.kind());
-  verdict.verdict = Name(NextStepOf(verdict.exit));
+  verdict.verdict = Name(SelectNextStep(verdict.exit));
   if (outcome.ok()) return verdict;
   verdict.reason = outcome.message();
   Records records(attempt_dir);

@@ -29,7 +29,7 @@ void Add(std::string_view what, std::string* list) {
   *list += StrCat(list->empty() ? "" : ", ", what);
 }
 
-std::string ReasonOf(const StopWords& words, int ranks) {
+std::string DescribeReason(const StopWords& words, int ranks) {
   std::string reason;
   for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
     if (words.signals[i] <= 0) continue;
@@ -49,7 +49,7 @@ constexpr const char* kNoTime = "there was no time";
 
 // The part of a decision that does not depend on the position.
 StopDecision Undecided(const StopWords& words, int ranks) {
-  StopDecision decision{.reason = ReasonOf(words, ranks)};
+  StopDecision decision{.reason = DescribeReason(words, ranks)};
   if (words.stop_now > 0) {
     decision.action = StopAction::kExit;
     if (words.interrupted > 0) decision.kind = ErrorKind::kInterrupted;

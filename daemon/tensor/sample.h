@@ -86,7 +86,7 @@ struct RunPosition {
   // run positions of all rows, if they are not consecutive; else null
   const std::int64_t* rows = nullptr;
 
-  [[nodiscard]] std::int64_t EpochOf(std::size_t row) const {
+  [[nodiscard]] std::int64_t RowEpoch(std::size_t row) const {
     if (epoch_samples == 0) return 0;
     const std::int64_t at = rows == nullptr ? first + static_cast<std::int64_t>(row) : rows[row];
     return at / epoch_samples;

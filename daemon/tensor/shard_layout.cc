@@ -5,7 +5,7 @@
 namespace gaccd {
 namespace {
 
-std::int64_t BlocksOf(std::int64_t elements) {
+std::int64_t BlockCount(std::int64_t elements) {
   return (elements + FlatLayout::kBlock - 1) / FlatLayout::kBlock;
 }
 
@@ -27,7 +27,7 @@ std::int64_t BlockAfter(const FlatLayout& layout, std::int64_t trainable) {
     if (entry.frozen) continue;
     if (before + entry.padded_elements() >= trainable) {
       const std::int64_t end = entry.offset + trainable - before;
-      return std::min(layout.size(), BlocksOf(end) * FlatLayout::kBlock);
+      return std::min(layout.size(), BlockCount(end) * FlatLayout::kBlock);
     }
     before += entry.padded_elements();
   }
@@ -63,7 +63,7 @@ ShardLayout ShardLayout::Make(const FlatLayout& layout, int parts) {
     part.state_elements = TrainableBefore(layout, end) - part.state_first;
     made.parts_.push_back(part);
     made.elements_.push_back(part.elements);
-    made.blocks_.push_back(BlocksOf(part.elements));
+    made.blocks_.push_back(BlockCount(part.elements));
     part.first = end;
     part.state_first += part.state_elements;
   }

@@ -34,7 +34,7 @@ using Next = DoneRun::Next;
 
 constexpr const char* kRaise = "raise --epochs or --max-updates to continue";
 
-std::string PathOf(const std::string& run_dir) { return run_dir + "/DONE"; }
+std::string DoneMarkerPath(const std::string& run_dir) { return run_dir + "/DONE"; }
 
 // A start in a complete run folder.
 struct Request {
@@ -85,7 +85,7 @@ Result<DoneRun> SaveWeights(const Request& request, const Manifest& newest, std:
 Result<DoneRun> WithoutCheckpoint(const Request& request, const std::string& done,
                                   std::string text) {
   const std::size_t end = std::min(done.find('\n'), done.size());
-  const auto was = ParseJobText(done.substr(end), PathOf(request.run_dir));
+  const auto was = ParseJobText(done.substr(end), DoneMarkerPath(request.run_dir));
   if (was.ok()) {
     GACCD_RETURN_IF_ERROR(CheckSameJob(request, *was, "; it has no checkpoint to continue from"));
   }
@@ -148,7 +148,7 @@ Status CheckResume(const Request& request) {
   if (path == "auto") return Status::Ok();
   if (path == "never")
     return Refuse(request, StrCat("'never' would train over its checkpoints unless ",
-                                  PathOf(request.run_dir), " is removed"));
+                                  DoneMarkerPath(request.run_dir), " is removed"));
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   if (const auto generation = ParseGenerationName(path.substr(path.rfind('/') + 1))) {
     return ReadManifest(FolderOf(path), *generation).status();
@@ -160,7 +160,7 @@ Status CheckResume(const Request& request) {
 
 Result<DoneRun> FindDoneRun(const Request& request, bool requeued) {
   GACCD_RETURN_IF_ERROR(CheckSafeRunFolder(request.run_dir));
-  const std::string path = PathOf(request.run_dir);
+  const std::string path = DoneMarkerPath(request.run_dir);
   if (!PathExists(path)) return DoneRun{};
   if (!requeued) GACCD_RETURN_IF_ERROR(CheckResume(request).WithContext("--resume"));
   // The content is for users: an empty or unreadable file counts, too.
@@ -206,15 +206,15 @@ Status CheckNotStopped(const std::string& run_dir) {
 
 Status MarkDone(const std::string& run_dir, const std::string& text, const Job& job,
                 unsigned mode) {
-  GACCD_RETURN_IF_ERROR(
-      ReplaceFile(PathOf(run_dir), StrCat(text, "\n\n", JobText(job)), /*durable=*/true, mode));
+  GACCD_RETURN_IF_ERROR(ReplaceFile(DoneMarkerPath(run_dir), StrCat(text, "\n\n", JobText(job)),
+                                    /*durable=*/true, mode));
   if (::unlink((run_dir + "/STOP").c_str()) == 0 || errno == ENOENT) return {};
   return ErrnoStatus("cannot remove", run_dir + "/STOP");
 }
 
 Status RemoveDone(const std::string& run_dir) {
-  if (::unlink(PathOf(run_dir).c_str()) == 0) return SyncFolder(run_dir);
-  return errno == ENOENT ? Status::Ok() : ErrnoStatus("cannot remove", PathOf(run_dir));
+  if (::unlink(DoneMarkerPath(run_dir).c_str()) == 0) return SyncFolder(run_dir);
+  return errno == ENOENT ? Status::Ok() : ErrnoStatus("cannot remove", DoneMarkerPath(run_dir));
 }
 
 }  // namespace gaccd

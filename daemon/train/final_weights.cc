@@ -33,7 +33,7 @@ Result<std::string> SaveElsewhere(const FinalWeights& weights, const Write& writ
   return refused;
 }
 
-double BytesOf(const FlatLayout& layout, const FinalWeights& weights) {
+double ExportedBytes(const FlatLayout& layout, const FinalWeights& weights) {
   std::int64_t elements = layout.size();
   for (const auto& [copy, name] : weights.copies) {
     if (const FlatEntry* entry = layout.Find(name)) elements += entry->elements;
@@ -54,7 +54,7 @@ Status SaveFinalWeights(const FlatLayout& layout, std::vector<float> parameters,
   // Shared with abandoned writes.
   const auto values = std::make_shared<const Values>(
       Values{layout, std::move(parameters), weights.metadata, weights.copies});
-  const auto limit = SaveLimit(weights.bound, BytesOf(layout, weights));
+  const auto limit = SaveLimit(weights.bound, ExportedBytes(layout, weights));
   const Write write = [&](const std::string& path, Over over) {
     return WriteWithin(limit, path, weights.tick,
                        [values, path, over, mode = weights.mode]() -> Status {

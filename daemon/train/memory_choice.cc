@@ -16,7 +16,7 @@
 namespace gaccd {
 namespace {
 
-MemoryLimit LimitOf(std::int64_t bytes, const std::string& what) {
+MemoryLimit MakeLimit(std::int64_t bytes, const std::string& what) {
   const std::int64_t reserve = std::max(bytes / 100 * kReservePercent, kMinReserveBytes);
   return {bytes - reserve,
           StrCat(Megabytes(bytes), " (", what, "), ", Megabytes(reserve), " stay free")};
@@ -32,7 +32,7 @@ Result<MemoryLimit> OnCpu(std::int64_t ranks) {
   GACCD_ASSIGN_OR_RETURN(const std::int64_t process, ResidentBytes());
   const std::uint64_t part = shared->free_bytes / static_cast<std::uint64_t>(ranks);
   const std::uint64_t free = std::min(part, FreeAddressSpace().value_or(part));
-  return LimitOf(
+  return MakeLimit(
       process + static_cast<std::int64_t>(free),
       StrCat(ranks > 1 ? StrCat("1/", ranks, " of ") : "", "what ", shared->limit, " has free"));
 }
@@ -48,10 +48,10 @@ Result<std::vector<std::int64_t>> GatherNeeds(Communicator& comm, const MemoryNe
   return all;
 }
 
-MicroBatchSearch SearchOf(const PlannedTraining& training) {
+MicroBatchSearch MakeSearch(const PlannedTraining& training) {
   return {.most = training.any_load ? BatchFeed::kMaxPreparedSizes : 0,
           .recompute = !training.job.batch.recompute && training.model.has_blocks(),
-          .cost = CostOf(training.model)};
+          .cost = ComputeUpdateCost(training.model)};
 }
 
 // Computes the need of a rank while all ranks wait for it.
@@ -82,14 +82,14 @@ class OwnNeed {
 // For a GPU with an existing `engine`.
 Result<MemoryLimit> OnGpu(Engine& engine, const std::optional<MemoryLimit>& asked) {
   GACCD_ASSIGN_OR_RETURN(const std::int64_t free, engine.FreeDeviceBytes());
-  MemoryLimit found = LimitOf(free + engine.memory().device_bytes - DeviceMemory::kReserveBytes,
-                              "what this GPU has free next to its libraries");
+  MemoryLimit found = MakeLimit(free + engine.memory().device_bytes - DeviceMemory::kReserveBytes,
+                                "what this GPU has free next to its libraries");
   return asked && asked->bytes < found.bytes ? *asked : found;
 }
 
 }  // namespace
 
-UpdateCost CostOf(const Model& model) {
+UpdateCost ComputeUpdateCost(const Model& model) {
   return {.flops_per_sample = model.FlopsPerSample(),
           .recomputed_flops_per_sample = model.RecomputedFlopsPerSample(),
           .parameters = model.layout().parameters()};
@@ -98,8 +98,8 @@ UpdateCost CostOf(const Model& model) {
 Result<MemoryLimit> FindMemoryLimit(std::optional<std::int64_t> flag, Device device,
                                     std::int64_t ranks) {
   if (!flag) return OnCpu(ranks);
-  if (device != Device::kCuda) return LimitOf(*flag, "--memory");
-  MemoryLimit limit = LimitOf(*flag, "--memory");
+  if (device != Device::kCuda) return MakeLimit(*flag, "--memory");
+  MemoryLimit limit = MakeLimit(*flag, "--memory");
   constexpr std::int64_t kTaken = kGpuLibraryBytes + DeviceMemory::kReserveBytes;
   limit.bytes -= kTaken;
   limit.text += StrCat(", ", Megabytes(kTaken), " for libraries");
@@ -171,7 +171,7 @@ Result<ChosenPlan> ChooseForTraining(Communicator& comm, Communicator& device_co
     GACCD_RETURN_IF_ERROR(AgreeOn(comm, found.status()).status);
     limit = *std::move(found);
   }
-  const MicroBatchSearch search = SearchOf(training);
+  const MicroBatchSearch search = MakeSearch(training);
   GACCD_ASSIGN_OR_RETURN(
       MicroBatchChoice choice,
       ChooseOnRanks(comm, request, search, OwnNeed(comm, training, **engine, *limit)));
@@ -215,7 +215,7 @@ Result<ChosenPlan> SearchForPlan(const PlannedTraining& training, const Plan& wh
     }
     return MemoryNeed{process + planned.host_bytes, limit.bytes};
   };
-  MicroBatchSearch search = SearchOf(training);
+  MicroBatchSearch search = MakeSearch(training);
   search.smaller = 2;
   GACCD_ASSIGN_OR_RETURN(MicroBatchChoice choice, ChooseMicroBatch(whole.request(), search, find));
   return ChosenPlan{std::move(choice), limit};

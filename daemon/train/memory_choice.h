@@ -37,7 +37,7 @@ struct MemoryLimit {
 [[nodiscard]] Result<MemoryLimit> FindMemoryLimit(std::optional<std::int64_t> flag, Device device,
                                                   std::int64_t ranks);
 
-[[nodiscard]] UpdateCost CostOf(const Model& model);
+[[nodiscard]] UpdateCost ComputeUpdateCost(const Model& model);
 
 struct ChosenPlan {
   MicroBatchChoice choice;

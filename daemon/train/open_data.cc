@@ -17,7 +17,7 @@
 namespace gaccd {
 namespace {
 
-int LeaderOf(const Topology& topology, int rank) {
+int NodeLeader(const Topology& topology, int rank) {
   const auto& nodes = topology.node_of;
   return static_cast<int>(std::ranges::find(nodes, nodes[static_cast<std::size_t>(rank)]) -
                           nodes.begin());
@@ -47,7 +47,7 @@ Agreement OpenSharedData(Communicator& comm, const Job& job, const BadRecordRule
 
 Agreement OpenSharedData(Communicator& comm, const OpenOnRank& open) {
   const Topology& topology = comm.topology();
-  const int leader = LeaderOf(topology, comm.rank());
+  const int leader = NodeLeader(topology, comm.rank());
   const bool leads = leader == comm.rank();
   std::optional<NodeShare> share;
   Agreement opened = WorkTogether(comm, [&](const TickFunction& tick) {

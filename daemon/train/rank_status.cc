@@ -12,15 +12,15 @@ namespace {
 // The loss of a rank that others detect first is reported to this rank shortly after.
 constexpr std::chrono::milliseconds kReportDelay{300};
 
-std::optional<CommFailure> FailureOf(const Session& session) {
+std::optional<CommFailure> FindFailure(const Session& session) {
   if (session.between_gpus) {
     if (auto failure = session.between_gpus->failure()) return failure;
   }
   return session.comm.failure();
 }
 
-std::vector<MissingRank> MissingOf(const Session& session) {
-  const auto failure = FailureOf(session);
+std::vector<MissingRank> FindMissingRanks(const Session& session) {
+  const auto failure = FindFailure(session);
   return failure ? failure->missing : std::vector<MissingRank>();
 }
 
@@ -33,9 +33,9 @@ bool Explains(const MissingRank& missing) {
 void WaitForHeartbeat(const Session& session) {
   const auto start = std::chrono::steady_clock::now();
   while (session.peers->beats() && !session.peers->all_lost_known()) {
-    const std::vector<MissingRank> missing = MissingOf(session);
+    const std::vector<MissingRank> missing = FindMissingRanks(session);
     const bool none_yet = session.peers->lost().empty();
-    if (none_yet && (!FailureOf(session) || std::ranges::any_of(missing, Explains))) return;
+    if (none_yet && (!FindFailure(session) || std::ranges::any_of(missing, Explains))) return;
     if (none_yet && std::chrono::steady_clock::now() - start > kReportDelay) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -56,7 +56,7 @@ std::vector<Suspect> LostRanks(const Session& session) {
   for (const heartbeat::LostRank& one : lost) {
     add(one.rank, one.absence == Absence::kEnded, std::int64_t{one.last.memory_kib} * 1024);
   }
-  for (const MissingRank& missing : MissingOf(session)) {
+  for (const MissingRank& missing : FindMissingRanks(session)) {
     const bool ended = missing.absence == Absence::kEnded;
     if (ended || (lost.empty() && Explains(missing))) add(missing.rank, ended, 0);
   }
@@ -73,7 +73,7 @@ void WaitForVerdictWriter(const Session& session) {
 }  // namespace
 
 bool PeersAreLost(const Session& session) {
-  return !session.peers->lost().empty() || FailureOf(session).has_value();
+  return !session.peers->lost().empty() || FindFailure(session).has_value();
 }
 
 FailureFacts CollectFacts(const Status& outcome, const Session& session,
@@ -84,13 +84,13 @@ FailureFacts CollectFacts(const Status& outcome, const Session& session,
   facts.rank = session.comm.rank();
   WaitForHeartbeat(session);
   facts.suspects = LostRanks(session);
-  for (const MissingRank& missing : MissingOf(session)) {
+  for (const MissingRank& missing : FindMissingRanks(session)) {
     if (missing.absence == Absence::kGaveUp) facts.gave_up.push_back(missing.rank);
   }
   facts.hosts = session.comm.topology().hosts;
   const auto lost = session.peers->lost();
   facts.silent = !lost.empty() && lost.front().absence == Absence::kSilent;
-  if (const auto failure = FailureOf(session)) {
+  if (const auto failure = FindFailure(session)) {
     facts.collective = Name(failure->entry.operation);
     facts.sequence = static_cast<std::int64_t>(failure->entry.sequence);
   }

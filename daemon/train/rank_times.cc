@@ -26,7 +26,7 @@ double RankTimes::Median(const Time& time_of_rank) {
   return *middle;
 }
 
-std::string_view RankTimes::PhaseOf(const Loss& loss) {
+std::string_view RankTimes::SlowPhase(const Loss& loss) {
   if (loss.stopped_s > 0 && loss.stopped_s >= kStoppedShare * loss.lost_s) return "stopped";
   return loss.data_s > loss.compute_s ? "data" : "compute";
 }
@@ -55,7 +55,7 @@ std::optional<Straggler> RankTimes::Unpack(std::span<const double> control_words
   const auto rank = static_cast<int>(slowest);
   Record(rank, loss, mine_.dur_s);
   return Straggler{.rank = rank,
-                   .phase = PhaseOf(loss),
+                   .phase = SlowPhase(loss),
                    .ratio = median > 0 ? busy(slowest) / median : 1,
                    .wait_s = busy(slowest) - busy(rank_),
                    .slow = DetectSlowRank(rank, mine_.dur_s)};
@@ -115,7 +115,7 @@ std::optional<TimeLost> RankTimes::DetectSlowRank(int rank, double dur_s) {
   return TimeLost{.lost_s = std::min(sum.lost_s, of_s),
                   .of_s = of_s,
                   .updates = window_updates_,
-                  .phase = PhaseOf(sum)};
+                  .phase = SlowPhase(sum)};
 }
 
 }  // namespace gaccd

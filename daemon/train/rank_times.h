@@ -108,7 +108,7 @@ class RankTimes {
 
   template <typename Time>
   double Median(const Time& time_of_rank);
-  [[nodiscard]] static std::string_view PhaseOf(const Loss& loss);
+  [[nodiscard]] static std::string_view SlowPhase(const Loss& loss);
   static void Add(const Loss& loss, Loss* sum);
   // Adds the newest update to the window.
   void Record(int rank, const Loss& loss, double dur_s);

@@ -15,7 +15,7 @@
 namespace gaccd {
 namespace {
 
-BufferSource SourceOf(const BufferSpec& spec, Engine& engine, EngineBuffer buffer) {
+BufferSource MakeBufferSource(const BufferSpec& spec, Engine& engine, EngineBuffer buffer) {
   return {spec, [&engine, buffer](std::uint64_t offset, std::span<std::byte> out) {
             return engine.Read(buffer, static_cast<std::int64_t>(offset / sizeof(float)),
                                {reinterpret_cast<float*>(out.data()), out.size() / sizeof(float)});
@@ -54,7 +54,7 @@ Result<std::unique_ptr<RunCheckpointer>> RunCheckpointer::Start(Communicator& co
                   .parameters = ParameterRecords(layout),
                   .buffers = RunBuffers(layout, run.optimizer_elements())};
   for (const BufferSpec& buffer : common.buffers) {
-    made->sources_.push_back(SourceOf(
+    made->sources_.push_back(MakeBufferSource(
         buffer, engine,
         buffer.name == kParametersBuffer ? EngineBuffer::kParameters : EngineBuffer::kOptimizer));
   }
@@ -149,8 +149,8 @@ Status RunCheckpointer::SaveWindow(std::int64_t micro_step) {
   cursor.micro_step = micro_step;
   cursor.by_length = run_->by_length();
   std::vector<BufferSource> sources = sources_;
-  sources.push_back(
-      SourceOf(AccumulatorsBuffer(run_->model.layout()), *engine_, EngineBuffer::kGradients));
+  sources.push_back(MakeBufferSource(AccumulatorsBuffer(run_->model.layout()), *engine_,
+                                     EngineBuffer::kGradients));
   return writer_->Save(cursor, sources, share);
 }
 

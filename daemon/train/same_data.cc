@@ -38,15 +38,15 @@ std::uint64_t HashContent(const Dataset& data) {
     words.resize(first + (bytes.size() + sizeof(float) - 1) / sizeof(float));
     std::memcpy(words.data() + first, bytes.data(), bytes.size());
   }
-  return DigestOf(words);
+  return ComputeDigest(words);
 }
 
-std::string TextOf(const Dataset& data) {
+std::string DescribeContent(const Dataset& data) {
   return StrCat(data.size(), " samples, content ", Hex(HashContent(data)), ", of ",
                 Describe(data.spec()));
 }
 
-std::string TextOf(std::span<const BadRecord> bad) {
+std::string DescribeContent(std::span<const BadRecord> bad) {
   constexpr std::size_t kShown = 8;
   std::uint64_t sum = 0;
   std::string text;
@@ -85,13 +85,13 @@ std::string ChangedDataText(const DataContent& saved, const DataContent& now) {
 Status CheckSameData(Communicator& comm, const Dataset& train, const Dataset* eval) {
   constexpr std::string_view kRecords = "damaged records of the ";
   GACCD_RETURN_IF_ERROR(
-      Check(comm, StrCat(kRecords, "training data"), TextOf(train.bad_records())));
+      Check(comm, StrCat(kRecords, "training data"), DescribeContent(train.bad_records())));
   if (eval != nullptr) {
     GACCD_RETURN_IF_ERROR(
-        Check(comm, StrCat(kRecords, "evaluation data"), TextOf(eval->bad_records())));
+        Check(comm, StrCat(kRecords, "evaluation data"), DescribeContent(eval->bad_records())));
   }
-  GACCD_RETURN_IF_ERROR(Check(comm, "training data", TextOf(train)));
-  return eval == nullptr ? Status::Ok() : Check(comm, "evaluation data", TextOf(*eval));
+  GACCD_RETURN_IF_ERROR(Check(comm, "training data", DescribeContent(train)));
+  return eval == nullptr ? Status::Ok() : Check(comm, "evaluation data", DescribeContent(*eval));
 }
 
 Status CheckUnchangedData(Communicator& comm, const Dataset& train, const Dataset* eval) {

@@ -18,7 +18,7 @@ namespace gaccd {
 namespace {
 
 // REQUIRES: it is the loss, or one of the record's metrics.
-double ValueOf(const EvalRecord& record, const std::string& name) {
+double EvalValue(const EvalRecord& record, const std::string& name) {
   const auto metric = std::ranges::find(record.metrics, name, &MetricValue::name);
   return metric == record.metrics.end() ? record.loss : metric->value;
 }
@@ -383,7 +383,7 @@ Result<bool> Trainer::Evaluate(std::int64_t step, RunReporter& reporter, Trainin
   GACCD_RETURN_IF_ERROR(engine_->ExchangeAverages());  // swaps back
   if (!record) return false;
   // Broadcast, as ranks that disagree about the best evaluation would not save together.
-  double value = ValueOf(*record, inputs_.job.evaluation.metric);
+  double value = EvalValue(*record, inputs_.job.evaluation.metric);
   GACCD_RETURN_IF_ERROR(comm_.Broadcast(View(std::span(&value, 1)), 0));
   best_.Record(step, value);
   record->best = best_.best();

@@ -129,7 +129,7 @@ RankStatus TrainingRun::RunInFolder() {
                                  .run_name = job_.name,
                                  .job_text = flags_.micro_batch_auto ? "" : JobText(job_),
                                  .plan_text = flags_.micro_batch_auto ? "" : PlanTxtpb(*plan_),
-                                 .attempt = AttemptOf(session_.ranks.slurm),
+                                 .attempt = IdentifyAttempt(session_.ranks.slurm),
                                  .log_every = job_.log_every,
                                  .group_access = flags_.group_access,
                                  .guard = guard_,
@@ -166,7 +166,7 @@ RankStatus TrainingRun::CompareClocks() {
 
 RankStatus TrainingRun::AcquireLease() {
   if (!flags_.run_dir || !MakeSavePolicy(flags_).on()) return {};
-  const AttemptSource attempt = AttemptOf(session_.ranks.slurm);
+  const AttemptSource attempt = IdentifyAttempt(session_.ranks.slurm);
   const OwnerName me = MakeOwnerName(attempt.slurm_job_id.value_or(StrCat("local-", ::getpid())),
                                      attempt.restart_count, attempt.step_id);
   GACCD_ASSIGN_OR_RETURN(lease_,
@@ -191,7 +191,7 @@ RankStatus TrainingRun::RemoveDoneMarker() {
 RankStatus TrainingRun::OpenData() {
   reporter_->Report(StageRecord{"data"});
   const Status fits = comm_.rank() == 0
-                          ? CheckTokenizers(job_, WeightsFileOf(flags_.init_weights.value_or("")))
+                          ? CheckTokenizers(job_, FindWeightsFile(flags_.init_weights.value_or("")))
                           : Status::Ok();
   if (Agreement all = AgreeOn(comm_, fits); !all.status.ok()) return all;
   const BadRecordRules rules{

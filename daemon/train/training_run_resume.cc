@@ -31,7 +31,7 @@ Status TrainingRun::ResumeOnRank() {
     source.training = lease_->training;
   } else {
     GACCD_ASSIGN_OR_RETURN(source.training,
-                           CheckpointWriter::NewestTrainingOf(comm_, source.folder));
+                           CheckpointWriter::FindNewestTraining(comm_, source.folder));
   }
   GACCD_ASSIGN_OR_RETURN(const ResumePoint point,
                          FindResumePoint(comm_, trainer_->saved_run(), source));

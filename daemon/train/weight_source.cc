@@ -47,7 +47,7 @@ Result<Found> ReadFile(const WeightRequest& request, const std::string& path, co
 }
 
 // With rules, another model is expected: only properties that shapes do not show must be equal.
-Status CheckModelOf(const Job& saved, const WeightRequest& request, const Job& job) {
+Status CheckSavedModel(const Job& saved, const WeightRequest& request, const Job& job) {
   if (HasRules(request.rules)) {
     const auto config = TransformersConfig(saved.model, saved.data.class_name);
     if (!config.ok()) return Status::Ok();  // neither gpt nor bert
@@ -88,7 +88,7 @@ Result<Found> ReadCheckpoint(const WeightRequest& request, const Job& job, Ticks
   Found found{.from = weights.generation.PathIn(place.folder),
               .file = {.tensors = std::move(weights.tensors), .others = {}, .metadata = {}},
               .step = weights.generation.step};
-  GACCD_RETURN_IF_ERROR(CheckModelOf(weights.job, request, job).WithContext(found.from));
+  GACCD_RETURN_IF_ERROR(CheckSavedModel(weights.job, request, job).WithContext(found.from));
   WarnOfNormalize(weights.job.data.normalize, job.data.normalize, found.from);
   if (const std::string better = OtherBestText(place, weights); !better.empty()) {
     LogWarning(StrCat(found.from, ": ", better));
@@ -99,7 +99,7 @@ Result<Found> ReadCheckpoint(const WeightRequest& request, const Job& job, Ticks
 
 Status Load(const WeightRequest& request, const Model& model, const Job& job,
             std::span<float> parameters, const TickFunction& tick, LoadedWeights* loaded) {
-  const std::string path = WeightsFileOf(request.path);
+  const std::string path = FindWeightsFile(request.path);
   Ticks ticks(tick);
   GACCD_ASSIGN_OR_RETURN(const Found found, path.empty() ? ReadCheckpoint(request, job, &ticks)
                                                          : ReadFile(request, path, job, &ticks));
@@ -122,14 +122,14 @@ Status Load(const WeightRequest& request, const Model& model, const Job& job,
 
 }  // namespace
 
-std::string WeightsFileOf(const std::string& path) {
+std::string FindWeightsFile(const std::string& path) {
   if (!IsFolder(path)) return path;
   std::string file = StrCat(path, "/", kWeightsName);
   return PathExists(file) ? file : std::string();
 }
 
 std::vector<std::string> ColumnsOfWeights(const std::string& path, bool best) {
-  const std::string file = WeightsFileOf(path);
+  const std::string file = FindWeightsFile(path);
   if (!file.empty()) {
     const auto metadata = ReadSafetensorsMetadata(file);
     return metadata.ok() ? ColumnNamesFromMetadata(*metadata) : std::vector<std::string>();

@@ -32,7 +32,7 @@ struct LoadedWeights {
 };
 
 // The safetensors file that `path` means: itself, or the one in a folder; empty for a checkpoint.
-[[nodiscard]] std::string WeightsFileOf(const std::string& path);
+[[nodiscard]] std::string FindWeightsFile(const std::string& path);
 
 // The names of the columns that these weights were trained with, as far as they can be read: of a
 // folder those of the newest checkpoint. What is damaged is found when the weights are loaded.

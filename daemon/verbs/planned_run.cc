@@ -156,7 +156,7 @@ std::string MemoryText(const Job& job, const Model& model, const Plan& plan, con
   text += PlanField("", on_gpu ? "activations; without scratch of kernels, and libraries"
                                : "activations; without program, data, batches and checkpoints");
   if (!needs.other) return text;
-  const UpdateCost cost = CostOf(model);
+  const UpdateCost cost = ComputeUpdateCost(model);
   std::ostringstream factor;
   factor << std::fixed << std::setprecision(2)
          << RelativeTime(*needs.other, cost) / RelativeTime(plan, cost);
@@ -235,7 +235,7 @@ Result<Plan> ChoosePlan(const Job& job, const Plan& one_step, const Flags& flags
     GACCD_ASSIGN_OR_RETURN(modes, FittingModesText(training, one_step, *memory));
   }
   if (!chosen.ok()) return WithModes(chosen.status(), modes);
-  *table = MemoryTableText(chosen->choice, CostOf(run.model), chosen->limit.text);
+  *table = MemoryTableText(chosen->choice, ComputeUpdateCost(run.model), chosen->limit.text);
   if (PlannedDevice(job) == Device::kCpu) {
     *table += "memory: with program, data and batches.\n";
     if (may_save && !flags.run_dir) {

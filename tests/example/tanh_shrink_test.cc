@@ -11,7 +11,7 @@ namespace gaccd::nn {
 namespace {
 
 // The mean squared distance of TanhShrink(x) from targets, and its gradient, by the formula.
-TEST(TanhShrinkTest, ComputesItsFormulaAndItsGradient) {
+TEST(TanhShrinkTest, EqualsFormulaAndGradient) {
   constexpr int kRows = 3;
   constexpr int kColumns = 7;
   GraphBench bench;

@@ -36,7 +36,7 @@ void WaitHere(const char* path) {
   while (::access(go.c_str(), F_OK) != 0) ::usleep(10'000);
 }
 
-mode_t ModeOf(int flags, va_list arguments) {
+mode_t CreationMode(int flags, va_list arguments) {
   return (flags & O_CREAT) != 0 ? static_cast<mode_t>(va_arg(arguments, int)) : 0;
 }
 
@@ -45,7 +45,7 @@ mode_t ModeOf(int flags, va_list arguments) {
 extern "C" int open(const char* path, int flags, ...) {
   va_list arguments;
   va_start(arguments, flags);
-  const mode_t mode = ModeOf(flags, arguments);
+  const mode_t mode = CreationMode(flags, arguments);
   va_end(arguments);
   WaitHere(path);
   return Real("open")(path, flags, mode);
@@ -54,7 +54,7 @@ extern "C" int open(const char* path, int flags, ...) {
 extern "C" int open64(const char* path, int flags, ...) {
   va_list arguments;
   va_start(arguments, flags);
-  const mode_t mode = ModeOf(flags, arguments);
+  const mode_t mode = CreationMode(flags, arguments);
   va_end(arguments);
   WaitHere(path);
   return Real("open64")(path, flags, mode);

@@ -37,14 +37,14 @@ void CheckPromises(const Manifest& manifest) {
             "blocks are bounded");
   std::uint64_t total = 0;
   for (std::int64_t rank : {std::int64_t{0}, manifest.world() - 1}) {
-    const ShardIdentity identity = IdentityOf(manifest, rank);
+    const ShardIdentity identity = MakeShardIdentity(manifest, rank);
     FuzzCheck(ShardBytes(identity) >= PayloadBytes(identity.buffers, rank, manifest.world()),
               "no size overflows");
     total += ShardBytes(identity);
   }
   FuzzCheck(total < kMaxBufferBytes * kMaxBuffers * 3, "sizes are bounded");
   for (const BufferSpec& buffer : manifest.buffers) {
-    const ByteRange last = PartOf(buffer, manifest.world() - 1, manifest.world());
+    const ByteRange last = PartRange(buffer, manifest.world() - 1, manifest.world());
     FuzzCheck(last.offset + last.bytes == buffer.bytes, "parts end with their buffer");
   }
   // Found as its readers find it: by name.

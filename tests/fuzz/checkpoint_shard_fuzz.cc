@@ -23,7 +23,7 @@ int gaccd::FuzzCheckpointShard(const std::uint8_t* data, std::size_t size) {
   const std::span<const std::byte> file = std::as_bytes(std::span(data, size)).subspan(8);
   std::vector<std::vector<std::byte>> parts;
   for (const BufferSpec& buffer : identity.buffers) {
-    parts.emplace_back(PartOf(buffer, identity.rank, identity.world).bytes);
+    parts.emplace_back(PartRange(buffer, identity.rank, identity.world).bytes);
   }
   const ReadAt read_at = [file](std::uint64_t offset, std::span<std::byte> out) {
     FuzzCheck(offset <= file.size() && out.size() <= file.size() - offset,

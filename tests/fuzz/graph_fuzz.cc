@@ -12,7 +12,7 @@ namespace gaccd {
 namespace {
 
 // The error of a recording, or the number of rows of a sample.
-Result<std::int64_t> RowsOf(const Network& network, std::int64_t samples) {
+Result<std::int64_t> CountRows(const Network& network, std::int64_t samples) {
   Graph graph;
   const SampleSpec sample = network.ExampleSample();
   nn::Recorder recorder(graph, network.parameters(), sample,
@@ -38,8 +38,8 @@ int gaccd::FuzzGraph(const std::uint8_t* data, std::size_t size) {
   if (!graph.ok()) return CheckRefusal(graph.status()), 0;
   const auto network = GraphNetwork::Make(*std::move(graph), NormStatistics{}, "graph.txtpb");
   if (!network.ok()) return CheckRefusal(network.status()), 0;
-  const auto one = RowsOf(**network, 1);
-  const auto five = RowsOf(**network, 5);
+  const auto one = CountRows(**network, 1);
+  const auto five = CountRows(**network, 5);
   for (const auto& rows : {one, five}) {
     if (!rows.ok()) CheckRefusal(rows.status());
   }

@@ -53,7 +53,7 @@ class DeviceInt {
   Result<DeviceBuffer> memory_;
 };
 
-TEST(Contact, AKernelsFirstLaunchMayBeInsideACapture) {
+TEST(Contact, FirstKernelLaunchMayBeInsideCapture) {
   const auto start = Clock::now();
   auto stream = CudaStream::Create();
   ASSERT_TRUE(IsOk(stream.status()));
@@ -71,7 +71,7 @@ TEST(Contact, AKernelsFirstLaunchMayBeInsideACapture) {
 
 // What the overlap of reductions relies on: a wait on another stream for an event that is recorded
 // inside a graph ends when the graph comes to the event, at every launch, not when it ends.
-TEST(Contact, AnExternalEventInsideAGraphIsSeenOutsideAtEveryLaunch) {
+TEST(Contact, ExternalEventInGraphIsRecordedAtEveryLaunch) {
   auto compute = CudaStream::Create();
   auto other = CudaStream::Create(CudaStream::Priority::kHigh);
   auto mark = CudaEvent::Create();
@@ -108,7 +108,7 @@ TEST(Contact, AnExternalEventInsideAGraphIsSeenOutsideAtEveryLaunch) {
   }
 }
 
-TEST(Contact, ABf16ProductIsRight) {
+TEST(Contact, Bf16ProductIsExact) {
   const CublasLtApi* api = CublasLtOfTest();
   if (const auto loaded = LoadCublasLt(); api == nullptr && loaded.ok()) api = *loaded;
   if (api == nullptr) {
@@ -158,7 +158,7 @@ class ContactNccl : public testing::Test {
   std::unique_ptr<Communicator> comm_;
 };
 
-TEST_F(ContactNccl, AnAllReduceBehindAMarkOfAGraph) {
+TEST_F(ContactNccl, AllReduceAfterGraphEvent) {
   constexpr std::size_t kCount = std::size_t{1} << 20;
   auto compute = CudaStream::Create();
   auto reduce = CudaStream::Create(CudaStream::Priority::kHigh);
@@ -197,7 +197,7 @@ TEST_F(ContactNccl, AnAllReduceBehindAMarkOfAGraph) {
 
 // One rank cannot be left waiting in a collective: ranks_test.py shows that. Here: the call returns
 // although a kernel runs for longer in front of the collective.
-TEST_F(ContactNccl, TheEndDoesNotHangBehindAKernel) {
+TEST_F(ContactNccl, DestroyDoesNotWaitForKernel) {
   auto stream = CudaStream::Create();
   const auto data = DeviceBuffer::Allocate(1 << 20, "data");
   const auto out = DeviceBuffer::Allocate(1 << 20, "out");

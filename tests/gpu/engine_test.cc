@@ -34,7 +34,7 @@ struct Problem {
       : loss_kind(loss),
         widths{48, 64, 40, loss == LossKind::kMeanSquaredError ? 8 : 16},
         model(MakeMlp(widths, loss)),
-        samples(SampleOf(widths, loss), 200, kSeed) {}
+        samples(MakeSampleSpec(widths, loss), 200, kSeed) {}
 
   [[nodiscard]] std::size_t elements() const {
     return static_cast<std::size_t>(model.layout().size());
@@ -136,7 +136,7 @@ struct Setting {
 
 // What the memory check leaves room for: code of kernels, graphs, rounding. In a process of its
 // own, for code is loaded once; other processes would be counted.
-TEST(EngineMemoryTest, TheReserveHoldsWhatIsNotPlanned) {
+TEST(EngineMemoryTest, ReserveCoversUnplannedMemory) {
   const auto free_bytes = [] {
     std::size_t free = 0;
     std::size_t total = 0;
@@ -158,7 +158,7 @@ TEST(EngineMemoryTest, TheReserveHoldsWhatIsNotPlanned) {
 
 class EngineTest : public testing::TestWithParam<Setting> {};
 
-TEST_P(EngineTest, RaggedMicroBatchesAreOneBigBatch) {
+TEST_P(EngineTest, RaggedMicroBatchesEqualOneBigBatch) {
   Problem problem(GetParam().loss);
   const Precision precision = GetParam().precision;
   const std::vector<float> on_cpu = BigBatch(problem, Device::kCpu, Precision::kF32);
@@ -174,7 +174,7 @@ TEST_P(EngineTest, RaggedMicroBatchesAreOneBigBatch) {
   }
 }
 
-TEST_P(EngineTest, MeanOfMeansIsCaught) {
+TEST_P(EngineTest, DetectsMeanOfMeans) {
   Problem problem(GetParam().loss);
   const std::vector<float> expected = BigBatch(problem, Device::kCuda, GetParam().precision);
   Rank gpu(problem, Device::kCuda, GetParam().precision, kStill, kSizes);
@@ -192,7 +192,7 @@ TEST_P(EngineTest, MeanOfMeansIsCaught) {
   EXPECT_GT(RelativeDifference(mean, expected), 100 * kSameInPieces);
 }
 
-TEST_P(EngineTest, LastMicroBatchOnlyIsCaughtByTheAudit) {
+TEST_P(EngineTest, AuditDetectsLastMicroBatchOnly) {
   Problem problem(GetParam().loss);
   const std::vector<float> expected = BigBatch(problem, Device::kCuda, GetParam().precision);
   Rank gpu(problem, Device::kCuda, GetParam().precision, kStill, kSizes);
@@ -202,7 +202,7 @@ TEST_P(EngineTest, LastMicroBatchOnlyIsCaughtByTheAudit) {
   EXPECT_GT(RelativeDifference(gpu.Gradients(), expected), 100 * kSameInPieces);
 }
 
-TEST_P(EngineTest, UpdatesAreThoseOfTheCpu) {
+TEST_P(EngineTest, UpdatesEqualCpu) {
   const OptimizerSpec optimizers[] = {
       {.lr = 0.05, .kind = SgdSpec{.momentum = 0.9, .weight_decay = 1e-3, .nesterov = true}},
       {.lr = 1e-3, .kind = AdamWSpec{}}};
@@ -228,7 +228,7 @@ TEST_P(EngineTest, UpdatesAreThoseOfTheCpu) {
   }
 }
 
-TEST_P(EngineTest, EvaluationIsThatOfTheCpu) {
+TEST_P(EngineTest, EvaluationEqualsCpu) {
   Problem problem(GetParam().loss);
   Rank cpu(problem, Device::kCpu, Precision::kF32, kStill, kSizes);
   Rank gpu(problem, Device::kCuda, GetParam().precision, kStill, kSizes);
@@ -251,7 +251,7 @@ TEST_P(EngineTest, EvaluationIsThatOfTheCpu) {
 }
 
 // Also a NaN after a ReLU, whatever the ReLU of cuBLASLt makes of it.
-TEST_P(EngineTest, AnEvaluationShowsAParameterThatIsNotFinite) {
+TEST_P(EngineTest, EvaluationReportsNonFiniteParameter) {
   Problem problem(GetParam().loss);
   Rank gpu(problem, Device::kCuda, GetParam().precision, kStill, kSizes);
   ASSERT_TRUE(gpu.made());
@@ -262,7 +262,7 @@ TEST_P(EngineTest, AnEvaluationShowsAParameterThatIsNotFinite) {
   EXPECT_FALSE(std::isfinite(found.loss_sum));
 }
 
-TEST_P(EngineTest, ABadValueStopsAndKeepsTheParameters) {
+TEST_P(EngineTest, NonFiniteValueStopsAndKeepsParameters) {
   Problem problem(GetParam().loss);
   Rank gpu(problem, Device::kCuda, GetParam().precision, {.lr = 0.1, .kind = SgdSpec{}}, kSizes);
   ASSERT_TRUE(gpu.made());
@@ -275,7 +275,7 @@ TEST_P(EngineTest, ABadValueStopsAndKeepsTheParameters) {
 
 // Marks inside of graphs, waits for them on another stream, NCCL's calls between graphs: the path
 // of many GPUs, on one. (A sum of one rank moves no data.)
-TEST_P(EngineTest, ReductionsDuringTheBackwardChangeNothing) {
+TEST_P(EngineTest, ReductionsDuringBackwardDoNotChangeResults) {
   if (NcclOfTest() == nullptr && !LoadNccl().ok()) {
     PrintSkip("engine with reductions during the backward", "no NCCL");
     GTEST_SKIP() << LoadNccl().status().message();

@@ -125,7 +125,7 @@ void PrintTo(const GoldenCase& test, std::ostream* out) { *out << test.name; }
 
 class GoldenTraining : public testing::TestWithParam<GoldenCase> {};
 
-TEST_P(GoldenTraining, IsThatOfPyTorch) {
+TEST_P(GoldenTraining, EqualsPyTorch) {
   const char* folder = std::getenv("GACCD_GOLDEN_DIR");
   ASSERT_NE(folder, nullptr) << "GACCD_GOLDEN_DIR has to name tests/golden";
   const GoldenCase& test = GetParam();

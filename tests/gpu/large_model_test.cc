@@ -111,7 +111,7 @@ class LargeModel : public testing::Test {
   BatchMemory batch_;
 };
 
-TEST_F(LargeModel, LossAndGradientsAreThoseOfTheCpu) {
+TEST_F(LargeModel, LossAndGradientsEqualCpu) {
   const auto expected = ValueOrThrow(Run(Device::kCpu, Precision::kF32));
   // Labels that nothing predicts.
   EXPECT_NEAR(expected.loss, std::log(static_cast<double>(size_.vocabulary)), 0.5);

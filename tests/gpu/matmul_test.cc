@@ -48,7 +48,7 @@ class MatmulTest : public testing::TestWithParam<bool> {
 };
 
 // What a linear layer runs: forward, gradient of the input, gradient of the weight.
-TEST_P(MatmulTest, ALinearLayerInEverySize) {
+TEST_P(MatmulTest, LinearLayerInEverySize) {
   constexpr std::int64_t kLayers[][3] = {{32, 512, 784}, {32, 10, 512}, {13, 512, 784},
                                          {7, 10, 33},    {1, 512, 512}, {256, 64, 48}};
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kFP16}) {
@@ -112,7 +112,7 @@ TEST_P(MatmulTest, EveryCombination) {
 
 // Rows of logits are 64 elements' multiples apart, for a vocabulary that is none: what lies between
 // is NaN here, and must not be read nor written.
-TEST_P(MatmulTest, RowsWithAStride) {
+TEST_P(MatmulTest, StridedRows) {
   for (const DType type : {DType::kBF16, DType::kFP16}) {
     const MatmulCudaSpec logits{
         .m = 72, .n = 1001, .k = 64, .transpose_b = true, .ab = type, .c = type, .stride_c = 1024};
@@ -165,7 +165,7 @@ TEST_P(MatmulTest, Gelu) {
 
 // Deep and thin products, as gradients of weights are: libraries split k, and have left out its
 // last terms (K = 8648 and 11528 of cuBLAS 13.1). The last 70 terms are 1 x 1, the others 0.
-TEST_P(MatmulTest, TheLastTermsCount) {
+TEST_P(MatmulTest, IncludesLastTerms) {
   constexpr std::int64_t kOnes = 70;
   const bool is_gpu = CublasLtOfTest() == nullptr;
   // A few: the algorithms of each are timed.

@@ -95,7 +95,7 @@ Result<double> WorstDistance(Communicator& comm, const Job& job,
 class BatchNormWorldsTest : public ::testing::TestWithParam<int> {};
 
 // 53 samples in updates of 12, the last of an epoch of 5: then 6 and 7 ranks have none to spare.
-TEST_P(BatchNormWorldsTest, EveryMicroBatchGivesPyTorchsBigBatch) {
+TEST_P(BatchNormWorldsTest, EveryMicroBatchEqualsPyTorchBigBatch) {
   const std::string path = GACCD_GOLDEN_DIR "/train/batch_norm_five";
   const std::vector<NormUpdate> golden = ReadUpdates(path + ".txt");
   ASSERT_EQ(golden.size(), 10U);

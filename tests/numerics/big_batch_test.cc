@@ -40,7 +40,7 @@ const Scenario kScenarios[] = {
 };
 
 // Two epochs of two full updates and an incomplete one.
-EngineCase CaseOf(const Scenario& scenario, Rounding rounding = Rounding::kExact) {
+EngineCase MakeCase(const Scenario& scenario, Rounding rounding = Rounding::kExact) {
   EngineCase test{.nodes = scenario.nodes,
                   .ranks = scenario.ranks,
                   .micro = scenario.micro,
@@ -48,13 +48,13 @@ EngineCase CaseOf(const Scenario& scenario, Rounding rounding = Rounding::kExact
                   .rounding = rounding,
                   .updates = 6,
                   .widths = {20, 24, 16, 7}};
-  test.tail = (PlanOf(test)->effective_batch() + 2) / 3;
+  test.tail = (MakeCasePlan(test)->effective_batch() + 2) / 3;
   return test;
 }
 
 // The same on one rank, one micro-step an update: the definition of what has to come out.
-EngineCase BigBatchOf(EngineCase test) {
-  test.target = PlanOf(test)->effective_batch();
+EngineCase MakeBigBatchCase(EngineCase test) {
+  test.target = MakeCasePlan(test)->effective_batch();
   test.nodes = test.ranks = 1;
   test.micro = test.target;
   test.rounding = Rounding::kExact;
@@ -86,7 +86,7 @@ using OptionsOfRank = std::function<EngineRunOptions(int rank)>;
 Worst RunBigBatch(const EngineCase& test, const OptionsOfRank& options) {
   Result<EngineRun> expected = Status(ErrorKind::kInternal, "did not run");
   const auto one = MakeSingle();
-  expected = RunEngine(*one, BigBatchOf(test), {}, {.gradients = true});
+  expected = RunEngine(*one, MakeBigBatchCase(test), {}, {.gradients = true});
   EXPECT_TRUE(expected.ok()) << expected.status().message();
   Worst worst;
   if (!expected.ok()) return worst;
@@ -110,7 +110,7 @@ Worst RunBigBatch(const EngineCase& test, const EngineRunOptions& options) {
 
 void ExpectSame(const EngineCase& test) {
   const Worst worst = RunBigBatch(test, {.gradients = true});
-  const Plan plan = *PlanOf(test);
+  const Plan plan = *MakeCasePlan(test);
   std::printf("  k=%lld D=%lld: gradients %.2g parameters %.2g loss and norm %.2g\n",
               static_cast<long long>(plan.accum_steps()),
               static_cast<long long>(plan.effective_batch()), worst.gradients, worst.parameters,
@@ -122,7 +122,7 @@ void ExpectSame(const EngineCase& test) {
 
 class BigBatchTest : public ::testing::TestWithParam<std::tuple<Scenario, Rounding>> {
  protected:
-  EngineCase test_ = CaseOf(std::get<0>(GetParam()), std::get<1>(GetParam()));
+  EngineCase test_ = MakeCase(std::get<0>(GetParam()), std::get<1>(GetParam()));
 };
 
 TEST_P(BigBatchTest, ClassifierWithSgd) {
@@ -150,12 +150,12 @@ INSTANTIATE_TEST_SUITE_P(All, BigBatchTest,
                                                               Rounding::kCeil, Rounding::kNearest)),
                          TestName);
 
-TEST(BigBatchPublishedTest, ThirtyNodesOfEightTrain3072Exactly) {
-  ExpectSame(CaseOf({"published", 30, 240, 10, 3072}));
+TEST(BigBatchPublishedTest, TrainsBatch3072ExactlyOn30NodesOf8) {
+  ExpectSame(MakeCase({"published", 30, 240, 10, 3072}));
 }
 
 // The comparison can fail: micro-steps that overwrite what was accumulated are far outside of it.
-TEST(BigBatchWrongTest, ForgottenMicroStepsFailTheSameComparison) {
+TEST(BigBatchWrongTest, DetectsDroppedMicroSteps) {
   const auto forget = [](Engine& engine, Prefetcher& batches, const Plan& plan,
                          UpdateSettings settings) -> Status {
     return UpdateByHand(engine, plan, settings, [&](std::int64_t /*step*/) {
@@ -163,28 +163,28 @@ TEST(BigBatchWrongTest, ForgottenMicroStepsFailTheSameComparison) {
     });
   };
   for (const Scenario& scenario : kScenarios) {
-    const EngineCase test = CaseOf(scenario);
-    if (PlanOf(test)->accum_steps() == 1) continue;
+    const EngineCase test = MakeCase(scenario);
+    if (MakeCasePlan(test)->accum_steps() == 1) continue;
     const Worst worst = RunBigBatch(test, {.gradients = true, .update = forget});
     EXPECT_GT(worst.gradients, 1000 * kSame) << scenario.name;
     EXPECT_GT(worst.parameters, 1000 * kSame) << scenario.name;
   }
 }
 
-EngineCase UnevenCaseOf(const Scenario& scenario, std::vector<double> speeds) {
-  EngineCase test = CaseOf(scenario);
+EngineCase MakeUnevenCase(const Scenario& scenario, std::vector<double> speeds) {
+  EngineCase test = MakeCase(scenario);
   test.speeds = std::move(speeds);
   return test;
 }
 
 const EngineCase kUneven[] = {
-    UnevenCaseOf({"two_speeds", 1, 4, 10, 37}, {1, 1, 0.6, 0.6}),
-    UnevenCaseOf({"a_rank_without_samples", 1, 3, 3, 17}, {1, 0.01, 0.7}),
-    UnevenCaseOf({"more_micro_steps", 2, 6, 5, 128}, {0.2, 1, 0.9, 1, 3, 0.5}),
-    UnevenCaseOf({"target_below_world", 1, 6, 4, 5}, {1, 1, 1, 2, 2, 1}),
+    MakeUnevenCase({"two_speeds", 1, 4, 10, 37}, {1, 1, 0.6, 0.6}),
+    MakeUnevenCase({"a_rank_without_samples", 1, 3, 3, 17}, {1, 0.01, 0.7}),
+    MakeUnevenCase({"more_micro_steps", 2, 6, 5, 128}, {0.2, 1, 0.9, 1, 3, 0.5}),
+    MakeUnevenCase({"target_below_world", 1, 6, 4, 5}, {1, 1, 1, 2, 2, 1}),
 };
 
-TEST(BigBatchUnevenTest, LoadsBySpeedAreOneBigBatch) {
+TEST(BigBatchUnevenTest, LoadsBySpeedEqualOneBigBatch) {
   for (EngineCase test : kUneven) {
     ExpectSame(test);
     test.optimizer = {.lr = 0.003, .kind = AdamWSpec{}};
@@ -193,10 +193,10 @@ TEST(BigBatchUnevenTest, LoadsBySpeedAreOneBigBatch) {
   }
 }
 
-TEST(BigBatchUnevenTest, ThirtyNodesOfWhichTenAreSlowTrain3072Exactly) {
+TEST(BigBatchUnevenTest, TrainsBatch3072ExactlyWith10SlowNodesOf30) {
   std::vector<double> speeds(160, 1);
   speeds.resize(240, 0.6);
-  ExpectSame(UnevenCaseOf({"published", 30, 240, 10, 3072}, speeds));
+  ExpectSame(MakeUnevenCase({"published", 30, 240, 10, 3072}, speeds));
 }
 
 // One update where the gradient of rank r counts weight(plan, r) times, as its loss scale is not
@@ -214,7 +214,7 @@ OptionsOfRank Weighted(const std::function<double(const Plan& plan, int rank)>& 
 
 // Weights of ranks in place of samples are far outside of the comparison, though every sample is
 // counted.
-TEST(BigBatchUnevenTest, WeightsBySpeedAndMeansOfMeansFailTheSameComparison) {
+TEST(BigBatchUnevenTest, DetectsWeightsBySpeedAndMeansOfMeans) {
   const auto by_speed = [](const Plan& plan, int rank) { return plan.Speed(rank); };
   const auto mean_of_means = [](const Plan& plan, int rank) {
     return 1.0 / static_cast<double>(std::max<std::int64_t>(1, plan.Load(rank)));

@@ -94,7 +94,7 @@ class Definition {
   }
 
   // Central differences, of the elements of one parameter.
-  std::vector<double> GradientOf(const FlatEntry& entry) {
+  std::vector<double> ComputeGradient(const FlatEntry& entry) {
     constexpr double kStep = 1e-5;
     std::vector<double> gradient;
     for (std::int64_t i = 0; i < entry.elements; ++i) {
@@ -177,11 +177,11 @@ class Definition {
 using Distances = std::map<std::string, double>;
 using Reference = std::map<std::string, std::vector<double>>;
 
-Reference ReferenceOf(const PairSetting& setting) {
+Reference ComputeReference(const PairSetting& setting) {
   Reference reference;
   Definition definition(setting);
   for (const FlatEntry& entry : setting.model.layout().entries()) {
-    reference[entry.name] = definition.GradientOf(entry);
+    reference[entry.name] = definition.ComputeGradient(entry);
   }
   return reference;
 }
@@ -213,7 +213,7 @@ using Body = std::function<Result<std::vector<float>>(Communicator& comm)>;
 
 // The largest distances over the ranks.
 Distances RunRanks(const PairSetting& setting, const Body& body) {
-  const Reference reference = ReferenceOf(setting);
+  const Reference reference = ComputeReference(setting);
   std::mutex mutex;
   Distances worst;
   const Status status =
@@ -229,7 +229,7 @@ Distances RunRanks(const PairSetting& setting, const Body& body) {
   return worst;
 }
 
-ReplicaOptions SizesOf(const Plan& plan, int rank) {
+ReplicaOptions MakeReplicaOptions(const Plan& plan, int rank) {
   ReplicaOptions sizes{.micro_steps_per_update = plan.accum_steps()};
   for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
     if (plan.MicroBatch(rank, step) > 0) sizes.micro_batches.insert(plan.MicroBatch(rank, step));
@@ -237,22 +237,23 @@ ReplicaOptions SizesOf(const Plan& plan, int rank) {
   return sizes;
 }
 
-Result<std::unique_ptr<Engine>> EngineOf(const PairSetting& setting, Communicator& comm) {
-  GACCD_ASSIGN_OR_RETURN(auto engine, MakeEngine(comm, setting.model,
-                                                 {.replica = SizesOf(setting.plan, comm.rank()),
-                                                  .optimizer = {.lr = 0.01, .kind = AdamWSpec{}}}));
+Result<std::unique_ptr<Engine>> MakePairEngine(const PairSetting& setting, Communicator& comm) {
+  GACCD_ASSIGN_OR_RETURN(auto engine,
+                         MakeEngine(comm, setting.model,
+                                    {.replica = MakeReplicaOptions(setting.plan, comm.rank()),
+                                     .optimizer = {.lr = 0.01, .kind = AdamWSpec{}}}));
   GACCD_RETURN_IF_ERROR(engine->SetParameters(setting.parameters));
   return engine;
 }
 
 class ContrastiveTest : public ::testing::TestWithParam<Case> {};
 
-TEST_P(ContrastiveTest, TheGradientIsThatOfOneBigBatch) {
+TEST_P(ContrastiveTest, GradientEqualsOneBigBatch) {
   const PairSetting setting(GetParam());
   const double loss = Definition(setting).Loss();
   const Distances distances =
       RunRanks(setting, [&](Communicator& comm) -> Result<std::vector<float>> {
-        GACCD_ASSIGN_OR_RETURN(auto engine, EngineOf(setting, comm));
+        GACCD_ASSIGN_OR_RETURN(auto engine, MakePairEngine(setting, comm));
         GACCD_ASSIGN_OR_RETURN(auto batches, setting.Batches(comm.rank(), 1));
         GACCD_RETURN_IF_ERROR(RunUpdate(*engine, *batches, TwoPassContrastive(setting.plan), {}));
         GACCD_ASSIGN_OR_RETURN(const auto result, engine->TakeResult(true));
@@ -266,7 +267,7 @@ TEST_P(ContrastiveTest, TheGradientIsThatOfOneBigBatch) {
   std::printf("  largest distance %.2g\n", Worst(distances));
 }
 
-TEST_P(ContrastiveTest, MistakesOfOthersAreCaught) {
+TEST_P(ContrastiveTest, DetectsCommonMistakes) {
   const PairSetting setting(GetParam());
   const auto distance_of = [&](ContrastiveMistake mistake) {
     return Worst(RunRanks(setting, [&](Communicator& comm) -> Result<std::vector<float>> {
@@ -286,7 +287,7 @@ INSTANTIATE_TEST_SUITE_P(All, ContrastiveTest, ::testing::ValuesIn(kCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
 // Several updates with AdamW.
-TEST(ContrastiveUpdatesTest, RanksTrainAsOneRankDoes) {
+TEST(ContrastiveUpdatesTest, RanksTrainLikeOneRank) {
   const auto train = [](const Case& test) {
     const PairSetting setting(test);
     std::mutex mutex;
@@ -294,7 +295,7 @@ TEST(ContrastiveUpdatesTest, RanksTrainAsOneRankDoes) {
     const Status status =
         RunThreadRanks(static_cast<int>(test.ranks), {}, [&](Communicator& comm) -> Status {
           constexpr std::int64_t kUpdates = 5;
-          GACCD_ASSIGN_OR_RETURN(auto engine, EngineOf(setting, comm));
+          GACCD_ASSIGN_OR_RETURN(auto engine, MakePairEngine(setting, comm));
           GACCD_ASSIGN_OR_RETURN(auto batches, setting.Batches(comm.rank(), kUpdates));
           const StepProgram program = TwoPassContrastive(setting.plan);
           for (std::int64_t u = 0; u < kUpdates; ++u) {
@@ -321,12 +322,12 @@ TEST(ContrastiveUpdatesTest, RanksTrainAsOneRankDoes) {
 }
 
 // As CLIP: log t is cut after the step.
-TEST(ContrastiveUpdatesTest, TheScaleStaysAtItsLimit) {
+TEST(ContrastiveUpdatesTest, ScaleStaysAtLimit) {
   PairSetting setting({"", 1, 20, 20});
   const auto scale = static_cast<std::size_t>(setting.model.contrastive()->log_scale);
   setting.parameters[scale] = std::log(150.0F);
   const auto comm = MakeSingle();
-  auto engine = ValueOrThrow(EngineOf(setting, *comm));
+  auto engine = ValueOrThrow(MakePairEngine(setting, *comm));
   auto batches = setting.Batches(0, 1);
   ASSERT_TRUE(RunUpdate(*engine, **batches, TwoPassContrastive(setting.plan), {.lr = 1e-6}).ok());
   ASSERT_TRUE(engine->TakeResult(true).ok());
@@ -335,10 +336,10 @@ TEST(ContrastiveUpdatesTest, TheScaleStaysAtItsLimit) {
 }
 
 // Offenders are looked for one micro-batch at a time.
-TEST(ContrastiveUpdatesTest, AProbeComparesTheSamplesOfItsMicroBatch) {
+TEST(ContrastiveUpdatesTest, ProbeComparesSamplesOfItsMicroBatch) {
   const PairSetting setting({"", 1, 10, 20});
   const auto comm = MakeSingle();
-  auto engine = ValueOrThrow(EngineOf(setting, *comm));
+  auto engine = ValueOrThrow(MakePairEngine(setting, *comm));
   auto batches = setting.Batches(0, 1);
   const BatchView* batch = (*batches)->Next();
   const auto loss = ValueOrThrow(engine->Probe(*batch));

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kSameMasks = 1e-6;
 
-EngineCase CaseOf(int ranks, std::int64_t micro, bool tokens) {
+EngineCase MakeCase(int ranks, std::int64_t micro, bool tokens) {
   EngineCase test{.ranks = ranks,
                   .micro = micro,
                   .target = 23,
@@ -31,7 +31,7 @@ EngineCase CaseOf(int ranks, std::int64_t micro, bool tokens) {
 }
 
 EngineRun BigBatch(bool tokens) {
-  const EngineCase test = CaseOf(1, 23, tokens);
+  const EngineCase test = MakeCase(1, 23, tokens);
   return ValueOrThrow(RunEngine(*MakeSingle(), test, {}, {.gradients = true}));
 }
 
@@ -58,11 +58,11 @@ double Deviation(const EngineCase& test, const EngineRun& expected,
 
 class DropoutTest : public ::testing::TestWithParam<std::tuple<int, bool>> {};
 
-TEST_P(DropoutTest, DropsTheSameOnEveryTopology) {
+TEST_P(DropoutTest, MaskIsSameOnEveryTopology) {
   const auto& [ranks, tokens] = GetParam();
   const EngineRun expected = BigBatch(tokens);
   for (std::int64_t micro = 1; micro <= 9; ++micro) {
-    EXPECT_LT(Deviation(CaseOf(ranks, micro, tokens), expected, {}), kSameMasks)
+    EXPECT_LT(Deviation(MakeCase(ranks, micro, tokens), expected, {}), kSameMasks)
         << ranks << " ranks, micro-batch " << micro;
   }
 }
@@ -70,8 +70,8 @@ TEST_P(DropoutTest, DropsTheSameOnEveryTopology) {
 INSTANTIATE_TEST_SUITE_P(All, DropoutTest,
                          ::testing::Combine(::testing::Values(1, 2, 3, 5, 7), ::testing::Bool()));
 
-TEST(DropoutGraphTest, EvaluationsHaveNone) {
-  const Model model = ModelOf(CaseOf(1, 1, /*tokens=*/true));
+TEST(DropoutGraphTest, EvaluationHasNoDropout) {
+  const Model model = MakeCaseModel(MakeCase(1, 1, /*tokens=*/true));
   const auto dropouts = [](const Graph& graph) {
     return std::ranges::count_if(
         graph.nodes(), [](const Node& node) { return node.function->name() == "dropout"; });
@@ -82,7 +82,7 @@ TEST(DropoutGraphTest, EvaluationsHaveNone) {
 
 // The same comparison sees masks of the place in the micro-batch, of the rank, and of one update
 // for all.
-TEST(DropoutWrongTest, OtherKeysFailTheSameComparison) {
+TEST(DropoutWrongTest, DetectsOtherKeys) {
   const EngineRun expected = BigBatch(/*tokens=*/false);
   enum class Key { kRight, kPlace, kRank, kOneUpdate };
   for (const Key key : {Key::kRight, Key::kPlace, Key::kRank, Key::kOneUpdate}) {
@@ -100,7 +100,7 @@ TEST(DropoutWrongTest, OtherKeysFailTheSameComparison) {
                                 {.first = step == 0, .last = step + 1 == plan.accum_steps()});
       });
     };
-    const double found = Deviation(CaseOf(3, 4, /*tokens=*/false), expected, {.update = update});
+    const double found = Deviation(MakeCase(3, 4, /*tokens=*/false), expected, {.update = update});
     if (key == Key::kRight) {
       EXPECT_LT(found, kSameMasks);
     } else {

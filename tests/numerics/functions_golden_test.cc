@@ -112,7 +112,7 @@ struct Tested {
 };
 
 // The numbers that a function of images is made with: see make_images.py.
-Tested ImageFunctionOf(const std::string& name, const std::vector<float>& numbers) {
+Tested MakeImageFunction(const std::string& name, const std::vector<float>& numbers) {
   const auto pair = [&](std::size_t i) {
     return ImagePair{static_cast<std::int64_t>(numbers[i]),
                      static_cast<std::int64_t>(numbers[i + 1])};
@@ -143,7 +143,7 @@ Tested ImageFunctionOf(const std::string& name, const std::vector<float>& number
           {"x", "gamma", "beta"}};
 }
 
-Tested FunctionOf(const std::string& name) {
+Tested MakeFunction(const std::string& name) {
   const auto activation = [](ActivationKind kind) {
     return Tested{std::make_shared<Activation>(kind), {"x"}};
   };
@@ -183,10 +183,10 @@ Tested FunctionOf(const std::string& name) {
 ValueId Record(const std::string& name, const GoldenCase& golden, GoldenGraph& recorded) {
   GraphBench& bench = recorded.bench;
   if (!golden.ids.contains("options")) {
-    const Tested t = FunctionOf(name);
+    const Tested t = MakeFunction(name);
     return bench.Apply(t.function, recorded.At(t.inputs));
   }
-  const Tested t = ImageFunctionOf(name, golden.ids.at("options").values);
+  const Tested t = MakeImageFunction(name, golden.ids.at("options").values);
   std::vector<ValueId> inputs = recorded.At(t.inputs);
   inputs[0] = bench.Apply(std::make_shared<ChannelsLast>(), {inputs[0]});
   const ValueId y = bench.Apply(t.function, std::move(inputs));

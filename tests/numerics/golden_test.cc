@@ -72,7 +72,7 @@ double Product(std::size_t index, std::span<const float> values) {
 }
 
 // Relative to the golden norm.
-double ErrorOf(const GoldenGradient& golden, std::span<const float> found) {
+double ComputeError(const GoldenGradient& golden, std::span<const float> found) {
   double squares = 0;
   for (std::size_t i = 0; i < golden.products.size(); ++i) {
     squares += std::pow(Product(i, found) - golden.products[i], 2);
@@ -95,7 +95,7 @@ void CompareWithGolden(const std::string& file, Precision precision, double leas
   const Golden golden = ReadGolden(GACCD_GOLDEN_DIR "/" + file);
   const std::vector<std::int64_t> micro_batches = {13, 9, 7, 3};
   const Model model = MakeMlp(golden.widths);
-  Samples samples(SampleOf(golden.widths, LossKind::kSoftmaxCrossEntropy), golden.samples, 3);
+  Samples samples(MakeSampleSpec(golden.widths, LossKind::kSoftmaxCrossEntropy), golden.samples, 3);
   BenchTrainer trainer(model,
                        {.micro_batches = {micro_batches.begin(), micro_batches.end()},
                         .micro_steps_per_update = std::ssize(micro_batches)},
@@ -113,20 +113,20 @@ void CompareWithGolden(const std::string& file, Precision precision, double leas
   for (const auto& [name, expected] : golden.gradients) {
     const FlatEntry* entry = model.layout().Find(name);
     ASSERT_NE(entry, nullptr) << name;
-    const double error =
-        ErrorOf(expected, trainer.gradients().subspan(static_cast<std::size_t>(entry->offset),
-                                                      static_cast<std::size_t>(entry->elements)));
+    const double error = ComputeError(
+        expected, trainer.gradients().subspan(static_cast<std::size_t>(entry->offset),
+                                              static_cast<std::size_t>(entry->elements)));
     std::printf("  %-12s off by %.2g, PyTorch's f32 by %.2g\n", name.c_str(), error,
                 expected.torch_error);
     EXPECT_LE(error, Threshold(expected.torch_error, least)) << name;
   }
 }
 
-TEST(GoldenTest, LossAndGradientsAreThoseOfPyTorch) {
+TEST(GoldenTest, LossAndGradientsEqualPyTorch) {
   CompareWithGolden("mlp_784_512_512_10.txt", Precision::kF32, kUnits);
 }
 
-TEST(GoldenTest, InBf16TheyAreThoseOfTheSameRounding) {
+TEST(GoldenTest, Bf16EqualsReferenceWithSameRounding) {
   if (Bf16OfCpu() == CpuBf16::kNone) GTEST_SKIP() << "this CPU has " << Name(Bf16OfCpu());
   CompareWithGolden("mlp_784_512_512_10_bf16.txt", Precision::kBF16, kOtherRounding);
 }

@@ -35,7 +35,7 @@ std::int64_t Resident() {
 
 class MemoryTest : public testing::TestWithParam<Load> {};
 
-TEST_P(MemoryTest, PlannedBytesAreWithin3PercentOfTheMeasuredOnes) {
+TEST_P(MemoryTest, PlannedBytesAreWithin3PercentOfMeasured) {
 #ifdef GACCD_SANITIZED
   GTEST_SKIP() << "sanitizers bring memory of their own";
 #endif
@@ -46,7 +46,7 @@ TEST_P(MemoryTest, PlannedBytesAreWithin3PercentOfTheMeasuredOnes) {
   const LossKind loss = LossKind::kSoftmaxCrossEntropy;
   {  // Loads the code of oneDNN, which is not the model's.
     const Model small = MakeMlp({64, 64, 10});
-    Samples samples(SampleOf({64, 64, 10}, loss), 8192, 3);  // large and small products
+    Samples samples(MakeSampleSpec({64, 64, 10}, loss), 8192, 3);  // large and small products
     BenchTrainer warm_up(small,
                          {.micro_batches = {64, 8192}, .micro_steps_per_update = load.micro_steps},
                          1, load.precision);
@@ -55,7 +55,7 @@ TEST_P(MemoryTest, PlannedBytesAreWithin3PercentOfTheMeasuredOnes) {
   }
   const Model model = MakeMlp(load.widths);
   const std::int64_t fewer = load.samples - 1;
-  Samples samples(SampleOf(load.widths, loss), load.samples, 3);
+  Samples samples(MakeSampleSpec(load.widths, loss), load.samples, 3);
   const std::int64_t before = Resident();
   BenchTrainer trainer(model,
                        {.micro_batches = {fewer, load.samples},

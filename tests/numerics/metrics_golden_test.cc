@@ -143,7 +143,7 @@ std::vector<MetricValues> OfShards(const EvalSetting& setting, int ranks) {
   return shards;
 }
 
-double MeanOf(const std::vector<MetricValues>& shards, const std::string& name) {
+double ComputeMean(const std::vector<MetricValues>& shards, const std::string& name) {
   double sum = 0;
   for (const MetricValues& values : shards) sum += values.at(name);
   return sum / static_cast<double>(shards.size());
@@ -183,12 +183,12 @@ void ExpectMeansAreWrong(const EvalSetting& setting, const MetricValues& golden)
   for (const auto& [name, value] : golden) {
     if (name == "mse" || name == "mae") continue;  // wrong only by the one sample more of a rank
     for (const int ranks : {3, 7}) {
-      EXPECT_GT(std::abs(MeanOf(OfShards(setting, ranks), name) - value), 1e-4) << name;
+      EXPECT_GT(std::abs(ComputeMean(OfShards(setting, ranks), name) - value), 1e-4) << name;
     }
   }
 }
 
-TEST(MetricsGoldenTest, OfTokens) {
+TEST(MetricsGoldenTest, TokenMetricsEqualReference) {
   const Golden golden;
   ASSERT_EQ(golden.plain.size(), 9U);
   MetricValues expected = golden.plain;
@@ -198,14 +198,14 @@ TEST(MetricsGoldenTest, OfTokens) {
   ExpectMeansAreWrong(setting, expected);
 }
 
-TEST(MetricsGoldenTest, OfTokensWithWeights) {
+TEST(MetricsGoldenTest, WeightedTokenMetricsEqualReference) {
   const Golden golden;
   const EvalSetting setting = TokenSetting(golden, true);
   ExpectGolden(setting, golden.weighted);
   ExpectMeansAreWrong(setting, golden.weighted);
 }
 
-TEST(MetricsGoldenTest, OfTargets) {
+TEST(MetricsGoldenTest, TargetMetricsEqualReference) {
   const Golden golden;
   ExpectGolden(TargetSetting(golden), golden.plain);
   ExpectMeansAreWrong(TargetSetting(golden), {{"r2", golden.plain.at("r2")}});

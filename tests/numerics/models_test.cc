@@ -34,7 +34,9 @@ constexpr std::int64_t kSamples = 9;
 constexpr std::int64_t kLength = 10;
 constexpr std::int64_t kVocabulary = 23;
 
-std::string PathOf(const std::string& file) { return StrCat(GACCD_GOLDEN_DIR "/models/", file); }
+std::string GoldenPath(const std::string& file) {
+  return StrCat(GACCD_GOLDEN_DIR "/models/", file);
+}
 
 template <typename T>
 T Value(Result<T> result) {
@@ -45,7 +47,7 @@ T Value(Result<T> result) {
 // The first `count` elements of an array.
 template <typename T>
 std::vector<T> ReadElements(const std::string& file, std::size_t count) {
-  std::ifstream in(PathOf(file), std::ios::binary);
+  std::ifstream in(GoldenPath(file), std::ios::binary);
   EXPECT_TRUE(in.good()) << file;
   constexpr std::streamoff kHeader = 128;
   in.seekg(kHeader);
@@ -71,7 +73,7 @@ std::vector<std::int32_t> ReadPixels(const std::string& file, std::size_t count)
 
 std::map<std::string, NamedTensor> ReadTensors(const std::string& file) {
   std::map<std::string, NamedTensor> tensors;
-  for (NamedTensor& tensor : Value(ReadSafetensors(PathOf(file))).tensors) {
+  for (NamedTensor& tensor : Value(ReadSafetensors(GoldenPath(file))).tensors) {
     tensors.emplace(tensor.name, std::move(tensor));
   }
   return tensors;
@@ -80,7 +82,7 @@ std::map<std::string, NamedTensor> ReadTensors(const std::string& file) {
 // "error TENSOR VALUE": how far PyTorch's own f32 is off, root of the mean square.
 std::map<std::string, double> ReadErrors(const std::string& file) {
   std::map<std::string, double> errors;
-  std::ifstream in(PathOf(file));
+  std::ifstream in(GoldenPath(file));
   for (std::string line; std::getline(in, line);) {
     std::istringstream words(line);
     std::string key;
@@ -187,7 +189,7 @@ class GoldenTraining {
     for (const FlatEntry& entry : layout_.entries()) {
       const std::string key = "gradient." + entry.name;
       ASSERT_TRUE(golden.contains(key)) << key;
-      CompareOne(golden.at(key).values, GradientOf(entry), key,
+      CompareOne(golden.at(key).values, EntryGradient(entry), key,
                  4 * std::max(errors.at(key), floor));
     }
   }
@@ -211,7 +213,7 @@ class GoldenTraining {
     EXPECT_LE(RootMeanSquare(found, expected), tolerance) << name;
   }
 
-  std::span<const float> GradientOf(const FlatEntry& entry) const {
+  std::span<const float> EntryGradient(const FlatEntry& entry) const {
     return std::span<const float>(gradients_)
         .subspan(static_cast<std::size_t>(entry.offset), static_cast<std::size_t>(entry.elements));
   }
@@ -224,7 +226,7 @@ class GoldenTraining {
   std::vector<float> logit_values_;
 };
 
-TEST(ModelsTest, Gpt2IsThatOfHuggingFace) {
+TEST(ModelsTest, Gpt2EqualsHuggingFace) {
   constexpr std::size_t kTokens = kSamples * kLength;
   GoldenTraining run({.architecture = GptSpec{.vocabulary = kVocabulary,
                                               .context = kLength,
@@ -255,7 +257,7 @@ TEST(ModelsTest, Gpt2IsThatOfHuggingFace) {
   run.Compare("gpt_bf16", GoldenTraining::kOtherRounding);
 }
 
-TEST(ModelsTest, BertIsThatOfHuggingFace) {
+TEST(ModelsTest, BertEqualsHuggingFace) {
   constexpr std::size_t kTokens = kSamples * kLength;
   GoldenTraining run({.architecture = BertSpec{.vocabulary = kVocabulary,
                                                .context = kLength,
@@ -289,7 +291,7 @@ TEST(ModelsTest, BertIsThatOfHuggingFace) {
   run.Compare("bert_bf16", GoldenTraining::kOtherRounding);
 }
 
-TEST(ModelsTest, VitIsThatOfTimm) {
+TEST(ModelsTest, VitEqualsTimm) {
   const Shape image = {3, 8, 8};
   const SampleSpec sample{
       .tensors = {{"features", DType::kF32, image}, {"labels", DType::kI32, {}}}};

@@ -152,7 +152,7 @@ Trained TrainWith(const RecomputeCase& test, const SampleSpec& spec, int ranks, 
 
 class RecomputeTrainingTest : public ::testing::TestWithParam<RecomputeCase> {};
 
-TEST_P(RecomputeTrainingTest, HasTheSameBitsInLessMemory) {
+TEST_P(RecomputeTrainingTest, IsBitIdenticalInLessMemory) {
   const RecomputeCase& test = GetParam();
   if (test.precision == Precision::kBF16 && Bf16OfCpu() == CpuBf16::kNone) {
     GTEST_SKIP() << "this CPU has " << Name(Bf16OfCpu());
@@ -176,7 +176,7 @@ INSTANTIATE_TEST_SUITE_P(All, RecomputeTrainingTest, ::testing::ValuesIn(Cases()
 // 3 ranks stop inside an update and continue in the other way: what is saved does not know it.
 class RecomputeResumeTest : public ResumeTest {};
 
-TEST_F(RecomputeResumeTest, ARunContinuesInTheOtherWay) {
+TEST_F(RecomputeResumeTest, ResumesWithOtherRecomputeSetting) {
   Job job = SmallJob();
   const auto plain = ValueOrThrow(Train(job, 3, 0, "never"));
   job.batch.recompute = Recompute::kBlocks;
@@ -189,7 +189,7 @@ TEST_F(RecomputeResumeTest, ARunContinuesInTheOtherWay) {
 }
 
 // One product has no place to cut.
-TEST(RecomputeRefusalTest, AModelWithoutBlocks) {
+TEST(RecomputeRefusalTest, RefusesModelWithoutBlocks) {
   Job job;
   job.name = "one";
   job.model = {.layer = {{"fc", LinearSpec{10, 1, true}}}, .loss = MeanSquaredErrorSpec{}};

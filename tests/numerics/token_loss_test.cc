@@ -39,7 +39,7 @@ struct Tokens {
   [[nodiscard]] double Divisor() const { return Divisor(0, weights.size()); }
 };
 
-Tokens TokensOf(const BatchView& batch, bool weighted) {
+Tokens ReadTokens(const BatchView& batch, bool weighted) {
   const auto elements = static_cast<std::size_t>(batch.samples * kLength);
   Tokens tokens;
   tokens.tokens.assign(batch.tensor<std::int32_t>(0), batch.tensor<std::int32_t>(0) + elements);
@@ -115,7 +115,7 @@ struct Expected {
   double per_sample = HUGE_VAL, per_rank = HUGE_VAL, mean_of_means = HUGE_VAL;
 };
 
-EngineCase CaseOf(int ranks, std::int64_t micro, std::int64_t target, bool weighted) {
+EngineCase MakeCase(int ranks, std::int64_t micro, std::int64_t target, bool weighted) {
   EngineCase test{.ranks = ranks,
                   .micro = micro,
                   .target = target,
@@ -165,7 +165,7 @@ Expected Expect(const EngineCase& ragged) {
   EngineCase test = ragged;
   test.ranks = 1;
   test.micro = test.target;
-  const Model model = ModelOf(test);
+  const Model model = MakeCaseModel(test);
   Reference reference{model.layout(), {}};
   Expected expected;
   const auto update = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
@@ -176,7 +176,7 @@ Expected Expect(const EngineCase& ragged) {
       reference.parameters.assign(initial.begin(), initial.end());
     }
     const BatchView& batch = *batches.Next();
-    const Tokens tokens = TokensOf(batch, test.token_weights);
+    const Tokens tokens = ReadTokens(batch, test.token_weights);
     const double divisor = tokens.Divisor();
     std::vector<double> gradient;
     expected.losses.push_back(reference.Gradient(
@@ -184,7 +184,7 @@ Expected Expect(const EngineCase& ragged) {
     expected.divisors.push_back(divisor);
     expected.norms.push_back(Norm(gradient));
     expected.gradients.push_back(Floats(gradient));
-    GACCD_ASSIGN_OR_RETURN(const Plan other, PlanOf(ragged));
+    GACCD_ASSIGN_OR_RETURN(const Plan other, MakeCasePlan(ragged));
     GACCD_ASSIGN_OR_RETURN(const Plan cut, other.ForSamples(batch.samples));
     MakeMistakes(reference, tokens, cut, expected.gradients.back(), &expected);
     reference.Step(gradient, settings.lr * ClipFactor(expected.norms.back(), settings.clip_norm));
@@ -211,11 +211,11 @@ void ExpectSame(const EngineRun& found, const Expected& expected) {
 
 class TokenLossTest : public ::testing::TestWithParam<std::tuple<int, bool>> {};
 
-TEST_P(TokenLossTest, IsTheMeanOverTheWholeUpdate) {
+TEST_P(TokenLossTest, IsMeanOverUpdate) {
   const auto& [ranks, weighted] = GetParam();
   for (std::int64_t micro = 1; micro <= 9; ++micro) {
     SCOPED_TRACE(StrCat(ranks, " ranks, micro-batch ", micro));
-    const EngineCase test = CaseOf(ranks, micro, 31, weighted);
+    const EngineCase test = MakeCase(ranks, micro, 31, weighted);
     const Expected expected = Expect(test);
     if (ranks > 1) {
       EXPECT_GT(expected.per_rank, 1000 * kSameTokens);
@@ -236,10 +236,10 @@ INSTANTIATE_TEST_SUITE_P(All, TokenLossTest,
                          ::testing::Combine(::testing::Values(1, 2, 3, 5, 7), ::testing::Bool()));
 
 // The gradients of sums and the count so far are all that a checkpoint inside an update needs.
-TEST(TokenWindowTest, KeepsTheCount) {
-  const EngineCase test = CaseOf(3, 4, 31, /*weighted=*/true);
+TEST(TokenWindowTest, KeepsCount) {
+  const EngineCase test = MakeCase(3, 4, 31, /*weighted=*/true);
   const Expected expected = Expect(test);
-  const auto elements = static_cast<std::size_t>(ModelOf(test).layout().size());
+  const auto elements = static_cast<std::size_t>(MakeCaseModel(test).layout().size());
   const auto update = [elements](Engine& engine, Prefetcher& batches, const Plan& plan,
                                  UpdateSettings settings) -> Status {
     return UpdateByHand(engine, plan, settings, [&](std::int64_t step) -> Status {
@@ -261,8 +261,8 @@ TEST(TokenWindowTest, KeepsTheCount) {
 }
 
 // Sample 0 has no label: in an update of its own, nothing can be divided by.
-TEST(TokenDivisorTest, OfZeroIsAnErrorOrASkippedUpdate) {
-  EngineCase test = CaseOf(2, 1, 1, /*weighted=*/false);
+TEST(TokenDivisorTest, ZeroIsAnErrorOrSkipsUpdate) {
+  EngineCase test = MakeCase(2, 1, 1, /*weighted=*/false);
   test.tail = 0;
   test.updates = 3;  // of the samples 0, 1, 2
   for (const bool outlive : {false, true}) {

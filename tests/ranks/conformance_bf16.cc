@@ -10,10 +10,10 @@ namespace {
 
 using Bits = std::vector<std::uint16_t>;
 
-std::uint16_t Bf16Of(float exact) {
+std::uint16_t ToBf16Bits(float exact) {
   return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(exact) >> 16);
 }
-float FloatOf(std::uint16_t bits) {
+float ToFloatValue(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 MutableBuffer Bf16View(std::span<std::uint16_t> bits) {
@@ -34,22 +34,23 @@ Status CheckBf16Sums(Communicator& comm, const ConformanceOptions& options) {
   const float expected = ranks > 128 ? 0 : sum;  // beyond 384 other ties come in
   for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{33},
                                   std::min<std::size_t>(options.largest, 4097)}) {
-    const Bits in(count, Bf16Of(comm.rank() == 0 ? 256.0F : 1.0F));
+    const Bits in(count, ToBf16Bits(comm.rank() == 0 ? 256.0F : 1.0F));
     Bits out(count + 1, 7);
     const ConstBuffer view{in.data(), count, DType::kBF16, MemoryKind::kHost};
     GACCD_RETURN_IF_ERROR(comm.AllReduceSum(view, Bf16View(std::span(out).first(count))));
     notes.Expect(out[count] == 7, "wrote past its output of ", count);
     if (!rounds_once || expected == 0) continue;
     for (std::size_t i = 0; i < count; ++i) {
-      notes.Expect(FloatOf(out[i]) == expected, "sum ", i, " of ", count, " is ", FloatOf(out[i]),
-                   ", expected ", expected);
+      notes.Expect(ToFloatValue(out[i]) == expected, "sum ", i, " of ", count, " is ",
+                   ToFloatValue(out[i]), ", expected ", expected);
     }
     std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks), 0);
     counts.back() = static_cast<std::int64_t>(count);
     Bits part(comm.rank() == ranks - 1 ? count : 0);
     GACCD_RETURN_IF_ERROR(comm.ReduceScatter(view, counts, Bf16View(part)));
-    notes.Expect(std::ranges::all_of(part, [&](std::uint16_t b) { return FloatOf(b) == expected; }),
-                 "reduce-scatter of ", count, " gave a wrong sum");
+    notes.Expect(
+        std::ranges::all_of(part, [&](std::uint16_t b) { return ToFloatValue(b) == expected; }),
+        "reduce-scatter of ", count, " gave a wrong sum");
   }
   return notes.status();
 }

@@ -11,29 +11,30 @@ namespace gaccd::tests {
 namespace {
 
 template <typename T>
-std::vector<T> DataOf(int rank, std::size_t count) {
+std::vector<T> MakeRankData(int rank, std::size_t count) {
   std::vector<T> data(count);
-  for (std::size_t i = 0; i < count; ++i) data[i] = ElementOf<T>(rank, i);
+  for (std::size_t i = 0; i < count; ++i) data[i] = RankElement<T>(rank, i);
   return data;
 }
 
 template <typename T>
 Status CheckGather(Communicator& comm, Notes& notes, const std::vector<std::int64_t>& counts) {
   const auto total = static_cast<std::size_t>(std::reduce(counts.begin(), counts.end()));
-  const auto in = DataOf<T>(
+  const auto in = MakeRankData<T>(
       comm.rank(), static_cast<std::size_t>(counts[static_cast<std::size_t>(comm.rank())]));
   std::vector<T> out(total + 1, T{77});
   GACCD_RETURN_IF_ERROR(
       comm.AllGather(View(std::span<const T>(in)), counts, View(std::span(out).first(total))));
   std::vector<T> expected;
   for (int r = 0; r < comm.size(); ++r) {
-    const auto part = DataOf<T>(r, static_cast<std::size_t>(counts[static_cast<std::size_t>(r)]));
+    const auto part =
+        MakeRankData<T>(r, static_cast<std::size_t>(counts[static_cast<std::size_t>(r)]));
     expected.insert(expected.end(), part.begin(), part.end());
   }
   expected.push_back(T{77});
   notes.Expect(out == expected, "all-gather of ", total, " ", Name(DTypeOf<T>),
                " has wrong rows, or wrote past its output");
-  notes.Expect(in == DataOf<T>(comm.rank(), in.size()), "all-gather changed its input");
+  notes.Expect(in == MakeRankData<T>(comm.rank(), in.size()), "all-gather changed its input");
   return Status::Ok();
 }
 
@@ -46,7 +47,7 @@ Status CheckGatherInto(Communicator& comm, Notes& notes, const std::vector<std::
   std::ranges::fill(data, 77.0F);
   for (int r = 0; r < comm.size(); ++r) {
     const auto part =
-        DataOf<float>(r, static_cast<std::size_t>(counts[static_cast<std::size_t>(r)]));
+        MakeRankData<float>(r, static_cast<std::size_t>(counts[static_cast<std::size_t>(r)]));
     if (r == comm.rank()) {
       other = part;
       own = apart ? std::span(other) : data.subspan(expected.size(), part.size());
@@ -62,10 +63,10 @@ Status CheckGatherInto(Communicator& comm, Notes& notes, const std::vector<std::
 
 template <typename T>
 Status CheckFromRoot(Communicator& comm, Notes& notes, int root, std::size_t count) {
-  std::vector<T> data = DataOf<T>(comm.rank(), count + 1);
+  std::vector<T> data = MakeRankData<T>(comm.rank(), count + 1);
   GACCD_RETURN_IF_ERROR(comm.Broadcast(View(std::span(data).first(count)), root));
-  std::vector<T> expected = DataOf<T>(root, count);
-  expected.push_back(ElementOf<T>(comm.rank(), count));
+  std::vector<T> expected = MakeRankData<T>(root, count);
+  expected.push_back(RankElement<T>(comm.rank(), count));
   notes.Expect(data == expected, "broadcast of ", count, " ", Name(DTypeOf<T>), " from rank ", root,
                " has wrong data, or wrote past it");
   return Status::Ok();
@@ -141,7 +142,7 @@ Status CheckMessages(Communicator& comm, const ConformanceOptions& options) {
   for (int round = 0; round < 3; ++round) {
     for (const int to : peers) {
       for (std::size_t i = 0; i < sizes.size(); ++i) {
-        auto data = DataOf<float>(comm.rank() + 10 * round, sizes[i]);
+        auto data = MakeRankData<float>(comm.rank() + 10 * round, sizes[i]);
         GACCD_RETURN_IF_ERROR(comm.Send(View(std::span<const float>(data)), to));
         std::ranges::fill(data, 77.0F);  // it was copied
       }
@@ -150,7 +151,7 @@ Status CheckMessages(Communicator& comm, const ConformanceOptions& options) {
       for (std::size_t i = 0; i < sizes.size(); ++i) {
         std::vector<float> data(sizes[i] + 1, 77.0F);
         GACCD_RETURN_IF_ERROR(comm.Receive(View(std::span(data).first(sizes[i])), from));
-        auto expected = DataOf<float>(from + 10 * round, sizes[i]);
+        auto expected = MakeRankData<float>(from + 10 * round, sizes[i]);
         expected.push_back(77.0F);
         notes.Expect(data == expected, "message ", i, " of rank ", from, " in round ", round,
                      ": wrong values");

@@ -15,7 +15,7 @@ namespace {
 
 template <typename T>
 void Fill(std::span<T> data, int rank) {
-  for (std::size_t i = 0; i < data.size(); ++i) data[i] = ElementOf<T>(rank, i);
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = RankElement<T>(rank, i);
 }
 
 template <typename T>
@@ -32,7 +32,7 @@ void ExpectSum(Notes& notes, std::span<const T> found, int ranks, std::size_t fi
 template <typename T>
 void ExpectUnchanged(Notes& notes, std::span<const T> in, int rank, std::string_view what) {
   for (std::size_t i = 0; i < in.size(); ++i) {
-    if (in[i] == ElementOf<T>(rank, i)) continue;
+    if (in[i] == RankElement<T>(rank, i)) continue;
     return notes.Expect(false, what, " changed element ", i, " of its input");
   }
 }
@@ -137,7 +137,7 @@ Status CheckAllReduceMemory(Communicator& comm, const ConformanceOptions& option
   Fill(a, comm.rank());
   const std::size_t skip = count / 3;
   GACCD_RETURN_IF_ERROR(comm.AllReduceSum(View(a.subspan(skip)), View(a.subspan(skip))));
-  notes.Expect(skip == 0 || a[skip - 1] == ElementOf<float>(comm.rank(), skip - 1),
+  notes.Expect(skip == 0 || a[skip - 1] == RankElement<float>(comm.rank(), skip - 1),
                "all-reduce of a part wrote before the part");
   ExpectSum(notes, std::span<const float>(a).subspan(skip), comm.size(), skip, "part, allocated");
 

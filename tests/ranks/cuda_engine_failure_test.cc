@@ -38,7 +38,7 @@ class CudaEngineFailureTest : public ::testing::Test {
   }
 };
 
-TEST_F(CudaEngineFailureTest, AnAsynchronousErrorOfAPeerEndsAll) {
+TEST_F(CudaEngineFailureTest, AsynchronousErrorOfPeerEndsAllRanks) {
   for (const int nth : {1, 7, 20}) {
     ResetGpus(3);
     standin::BreakNccl(1, nth, ncclRemoteError);
@@ -46,7 +46,7 @@ TEST_F(CudaEngineFailureTest, AnAsynchronousErrorOfAPeerEndsAll) {
   }
 }
 
-TEST_F(CudaEngineFailureTest, AGpuThatFailsEndsAll) {
+TEST_F(CudaEngineFailureTest, FailingGpuEndsAllRanks) {
   for (const int nth : {200, 2000}) {
     ResetGpus(3);
     standin::FailKernel(nth, cudaErrorIllegalAddress);
@@ -56,7 +56,7 @@ TEST_F(CudaEngineFailureTest, AGpuThatFailsEndsAll) {
 
 // One of the ranks, whichever it is, computes the parts of a micro-step, also of the one whose
 // backward pass the reduction overlaps; the others wait for it in the reduction.
-TEST_F(CudaEngineFailureTest, ALaunchWithoutMemoryRunsInParts) {
+TEST_F(CudaEngineFailureTest, LaunchWithoutMemoryRunsInParts) {
   EngineCase test = kCase;
   test.updates = 5;
   const EngineChoice choice{.bucket_elements = 1};
@@ -108,7 +108,7 @@ EngineRunOptions Hang(int rank) {
 }
 
 // A rank that stops to take part is waited for until the deadline, and named.
-TEST_F(CudaEngineFailureTest, ARankThatHangsIsNamed) {
+TEST_F(CudaEngineFailureTest, NamesHangingRank) {
   const auto outcomes = RunCudaRanks(kCase, {.bound = kBound, .options = Hang});
   ExpectAllFailInTime(outcomes);
   for (const int rank : {0, 1}) {
@@ -118,7 +118,7 @@ TEST_F(CudaEngineFailureTest, ARankThatHangsIsNamed) {
 }
 
 // The stages that wait for its messages, and those that wait for theirs.
-TEST_F(CudaEngineFailureTest, AStageThatHangsEndsAllStages) {
+TEST_F(CudaEngineFailureTest, HangingStageEndsAllStages) {
   EngineCase test = kCase;
   test.ranks = 1;
   test.stages = 3;
@@ -136,7 +136,7 @@ TEST_F(CudaEngineFailureTest, AStageThatHangsEndsAllStages) {
 }
 
 // Also where the ranks of a stage divide its state.
-TEST_F(CudaEngineFailureTest, AnAsynchronousErrorOfAStageEndsAllStages) {
+TEST_F(CudaEngineFailureTest, AsynchronousErrorOfStageEndsAllStages) {
   EngineCase whole = kCase;
   whole.ranks = 1;
   whole.stages = 3;
@@ -154,7 +154,7 @@ TEST_F(CudaEngineFailureTest, AnAsynchronousErrorOfAStageEndsAllStages) {
 }
 
 // Kernels that an abort cannot stop: the engine goes all the same, and leaves them its memory.
-TEST(CudaEngineFailureDeathTest, KernelsThatNeverEndDoNotHoldTheEngine) {
+TEST(CudaEngineFailureDeathTest, DestructorDoesNotWaitForEndlessKernels) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto run = [] {
     alarm(300);

@@ -31,7 +31,7 @@ thread_local int reductions = 0;  // waits of the reduction stream in this updat
 // losses and counts.
 constexpr int kBuckets = 5;
 
-WaitKind KindOf(cudaStream_t stream) {
+WaitKind ClassifyWait(cudaStream_t stream) {
   if (copy_stream == nullptr) copy_stream = stream;
   if (stream == copy_stream) {
     reductions = 0;
@@ -74,7 +74,7 @@ cudaError_t MakeLate(cudaStream_t stream) {
 extern "C" {
 cudaError_t __real_cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned);
 cudaError_t __wrap_cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
-  const WaitKind kind = KindOf(stream);
+  const WaitKind kind = ClassifyWait(stream);
   if (kind == left_out) {
     ++seen;
     return cudaSuccess;
@@ -129,18 +129,16 @@ bool Differs(WaitKind kind) {
   return false;
 }
 
-TEST_F(CudaEngineRaces, NoneWhenNoWaitIsMissing) { EXPECT_FALSE(Differs(WaitKind::kNone)); }
-TEST_F(CudaEngineRaces, AMissingWaitForAFreeSlotShows) {
+TEST_F(CudaEngineRaces, FindsNoneIfNoWaitIsMissing) { EXPECT_FALSE(Differs(WaitKind::kNone)); }
+TEST_F(CudaEngineRaces, DetectsMissingWaitForFreeSlot) {
   EXPECT_TRUE(Differs(WaitKind::kFreeSlot));
 }
-TEST_F(CudaEngineRaces, AMissingWaitForACopyShows) { EXPECT_TRUE(Differs(WaitKind::kCopied)); }
-TEST_F(CudaEngineRaces, AReductionBeforeItsGradientsShows) {
+TEST_F(CudaEngineRaces, DetectsMissingWaitForCopy) { EXPECT_TRUE(Differs(WaitKind::kCopied)); }
+TEST_F(CudaEngineRaces, DetectsReductionBeforeGradients) {
   EXPECT_TRUE(Differs(WaitKind::kBucket));
 }
-TEST_F(CudaEngineRaces, CountsSummedBeforeTheyAreCompleteShow) {
-  EXPECT_TRUE(Differs(WaitKind::kComputed));
-}
-TEST_F(CudaEngineRaces, AStepBeforeTheReductionShows) { EXPECT_TRUE(Differs(WaitKind::kReduced)); }
+TEST_F(CudaEngineRaces, DetectsCountsSummedTooEarly) { EXPECT_TRUE(Differs(WaitKind::kComputed)); }
+TEST_F(CudaEngineRaces, DetectsStepBeforeReduction) { EXPECT_TRUE(Differs(WaitKind::kReduced)); }
 
 }  // namespace
 }  // namespace gaccd::tests

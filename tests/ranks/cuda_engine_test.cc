@@ -18,8 +18,8 @@ namespace gaccd::tests {
 namespace {
 
 std::vector<EngineCase> AllCases() {
-  std::vector<EngineCase> all = CasesOf(3);
-  if (!kSanitized) std::ranges::copy(CasesOf(2), std::back_inserter(all));
+  std::vector<EngineCase> all = MakeCudaCases(3);
+  if (!kSanitized) std::ranges::copy(MakeCudaCases(2), std::back_inserter(all));
   for (EngineCase& test : all) test.name = StrCat(test.name, "_", test.ranks);
   return all;
 }
@@ -47,7 +47,7 @@ class CudaEngineRanks : public ::testing::TestWithParam<EngineCase> {
 INSTANTIATE_TEST_SUITE_P(All, CudaEngineRanks, ::testing::ValuesIn(AllCases()),
                          [](const auto& test) { return test.param.name; });
 
-TEST_P(CudaEngineRanks, DoWhatCpusDo) {
+TEST_P(CudaEngineRanks, EqualCpuRanks) {
   ExpectSameOnAllRanks(GetParam(), RunCudaRanks(GetParam()), kSame);
 }
 
@@ -61,14 +61,14 @@ TEST_P(CudaEngineRanks, ManyBucketsWithDelays) {
   }
 }
 
-TEST_P(CudaEngineRanks, OnOneGpuTogether) {
+TEST_P(CudaEngineRanks, SharingOneGpu) {
   ExpectSameOnAllRanks(GetParam(), RunCudaRanks(GetParam(), {.one_gpu = true}), kSame);
 }
 
 // What one GPU can run of what several do: reductions during the backward pass, in many buckets.
 const EngineChoice kForced{.always_overlap = true, .bucket_elements = 1};
 
-TEST_P(CudaEngineRanks, OnOneGpuTogetherWithOverlap) {
+TEST_P(CudaEngineRanks, SharingOneGpuWithOverlap) {
   standin::SetDelays(3, 50);
   const auto found = RunCudaRanks(GetParam(), {.choice = kForced, .one_gpu = true});
   standin::SetDelays(0, 0);
@@ -114,7 +114,7 @@ TEST_P(CudaEngineCollectives, OnCpus) {
   }
 }
 
-TEST_P(CudaEngineCollectives, InGraphsThatAreCut) {
+TEST_P(CudaEngineCollectives, InSegmentedGraphs) {
   standin::SetDelays(5, 50);
   const auto found = RunCudaRanks(With(), {.choice = {.bucket_elements = 1}});
   standin::SetDelays(0, 0);
@@ -122,7 +122,7 @@ TEST_P(CudaEngineCollectives, InGraphsThatAreCut) {
   ExpectSameOnAllRanks(Without(), found, kSame);
 }
 
-TEST_P(CudaEngineCollectives, OnOneGpuTogether) {
+TEST_P(CudaEngineCollectives, SharingOneGpu) {
   ExpectSameOnAllRanks(Without(), RunCudaRanks(With(), {.one_gpu = true}), kSame);
 }
 
@@ -139,7 +139,7 @@ TEST(CudaEngineOneRank, WithCollectives) {
 }
 
 TEST(CudaEngineOneRank, WithOverlap) {
-  for (const EngineCase& test : CasesOf(1)) {
+  for (const EngineCase& test : MakeCudaCases(1)) {
     SCOPED_TRACE(test.name);
     ResetGpus(1);
     standin::SetDelays(4, 50);
@@ -152,7 +152,7 @@ TEST(CudaEngineOneRank, WithOverlap) {
 
 // In the last micro-step of an update, and only there, the products of the backward pass know that
 // a reduction takes some multiprocessors; those of the forward pass are over by then.
-TEST(CudaEngineProducts, LeaveMultiprocessorsToTheReduction) {
+TEST(CudaEngineProducts, LeavesMultiprocessorsToReduction) {
   const EngineCase test{.name = "two", .ranks = 2, .micro = 5, .target = 30, .updates = 4};
   constexpr std::int64_t kLayers = 3;
   constexpr std::int64_t kBackward = 2 * kLayers - 1;  // no gradient of the features
@@ -178,7 +178,7 @@ TEST(CudaEngineProducts, LeaveMultiprocessorsToTheReduction) {
 }
 
 // Every group of NCCL starts a thread.
-TEST(CudaEngineGroups, LossesAndCountsGoWithTheLastBucket) {
+TEST(CudaEngineGroups, LossesAndCountsAreReducedWithLastBucket) {
   const EngineCase test{.name = "two", .ranks = 2, .micro = 5, .target = 30, .updates = 4};
   for (const auto& [bucket_elements, groups] :
        {std::pair(std::size_t{1} << 20, 1), {std::size_t{1}, 6}}) {
@@ -202,7 +202,7 @@ TEST(CudaEngineGroups, LossesAndCountsGoWithTheLastBucket) {
 }
 
 // The memory check counts what NCCL allocates at its first collective.
-TEST(CudaEngineMemory, ChannelsOfNcclCount) {
+TEST(CudaEngineMemory, CountsNcclChannels) {
   constexpr std::size_t kMiB = std::size_t{1} << 20;
   constexpr std::size_t kRoom = 40 * kMiB;  // for the job, which needs less than one, and NCCL
   const EngineCase test{.name = "two", .ranks = 2, .micro = 5, .target = 30, .updates = 1};
@@ -227,7 +227,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(EngineCase{
         .name = "two_ranks", .ranks = 2, .micro = 5, .target = 33, .updates = 6}));
 
-TEST_P(CudaEnginesTest, TheHostsDoNotWaitInsideAnUpdate) {
+TEST_P(CudaEnginesTest, HostsDoNotWaitInsideUpdate) {
   // Counters are shared by all ranks, so none may begin or end while another is inside.
   std::atomic<int> ready = 0;
   std::atomic<int> done = 0;
@@ -257,7 +257,7 @@ TEST_P(CudaEnginesTest, TheHostsDoNotWaitInsideAnUpdate) {
 }
 
 // Only one rank has the sample with the NaN; all stop at the same update and keep what they had.
-TEST_P(CudaEnginesTest, NanOnOneRankStopsAllAlike) {
+TEST_P(CudaEnginesTest, NanOnOneRankStopsAllRanks) {
   EngineCase test = GetParam();
   test.poisoned = 50;
   std::mutex mutex;
@@ -283,7 +283,7 @@ TEST_P(CudaEnginesTest, NanOnOneRankStopsAllAlike) {
 }
 
 // Rank 1 loses a micro-batch in update 3: every rank names the counts of all.
-TEST_P(CudaEnginesTest, ALostMicroBatchIsNamedOnEveryRank) {
+TEST_P(CudaEnginesTest, LostMicroBatchIsReportedOnEveryRank) {
   const auto lose = [](int rank) -> EngineRunOptions {
     if (rank != 1) return {};
     auto updates = std::make_shared<int>(0);

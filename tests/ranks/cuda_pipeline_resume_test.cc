@@ -28,7 +28,7 @@ class CudaPipelineResumeTest : public ResumeTest {
     gpus_ = false;
     return ValueOrThrow(Train(job, ranks, every, from));
   }
-  static Job JobOf(std::int64_t stages, PipelineSchedule schedule = PipelineSchedule::kOneFOneB) {
+  static Job MakeJob(std::int64_t stages, PipelineSchedule schedule = PipelineSchedule::kOneFOneB) {
     Job job = SmallJob();
     job.optimizer.ema = EmaSpec{0.75};
     job.clip_norm = 0.1;
@@ -45,42 +45,42 @@ class CudaPipelineResumeTest : public ResumeTest {
   bool gpus_ = true;
 };
 
-TEST_F(CudaPipelineResumeTest, AnyPipelineContinuesAnyOther) {
+TEST_F(CudaPipelineResumeTest, AnyPipelineResumesAnyOther) {
   guards_.digest_every = 1;
-  const Trained whole = OnGpus(JobOf(1), 2, 0, "never");
-  ExpectNear(whole, OnCpus(JobOf(1), 2, 0, "never"));
-  const Trained pipelined = OnGpus(JobOf(2), 4, 8, "never");
+  const Trained whole = OnGpus(MakeJob(1), 2, 0, "never");
+  ExpectNear(whole, OnCpus(MakeJob(1), 2, 0, "never"));
+  const Trained pipelined = OnGpus(MakeJob(2), 4, 8, "never");
   ExpectNear(pipelined, whole);
   EXPECT_EQ(pipelined.evals.size(), whole.evals.size());
-  const std::string saved = PathOf(8);
-  ExpectNear(OnGpus(JobOf(3, PipelineSchedule::kZeroBubble), 3, 0, saved), whole);
-  ExpectNear(OnGpus(JobOf(1), 1, 0, saved), whole);
-  ExpectNear(OnCpus(JobOf(1), 3, 0, saved), whole);
-  ExpectNear(OnCpus(JobOf(2), 2, 0, saved), whole);
+  const std::string saved = CheckpointPath(8);
+  ExpectNear(OnGpus(MakeJob(3, PipelineSchedule::kZeroBubble), 3, 0, saved), whole);
+  ExpectNear(OnGpus(MakeJob(1), 1, 0, saved), whole);
+  ExpectNear(OnCpus(MakeJob(1), 3, 0, saved), whole);
+  ExpectNear(OnCpus(MakeJob(2), 2, 0, saved), whole);
   std::filesystem::remove_all(ckpt());
-  (void)OnCpus(JobOf(1), 2, 8, "never");
-  ExpectNear(OnGpus(JobOf(2, PipelineSchedule::kGpipe), 4, 0, PathOf(8)), whole);
+  (void)OnCpus(MakeJob(1), 2, 8, "never");
+  ExpectNear(OnGpus(MakeJob(2, PipelineSchedule::kGpipe), 4, 0, CheckpointPath(8)), whole);
 }
 
 // Saved by stages that divide their state, and continued by some; on the other device, too.
-TEST_F(CudaPipelineResumeTest, StagesWithShardsContinueAnyOther) {
+TEST_F(CudaPipelineResumeTest, ShardedStagesResumeAnyOther) {
   guards_.digest_every = 1;
-  const Trained whole = OnGpus(JobOf(1), 2, 0, "never");
-  Job sharded = JobOf(2);
+  const Trained whole = OnGpus(MakeJob(1), 2, 0, "never");
+  Job sharded = MakeJob(2);
   sharded.shard = Sharding::kOptimizer;
   ExpectNear(OnGpus(sharded, 6, 8, "never"), whole);
-  const std::string saved = PathOf(8);
+  const std::string saved = CheckpointPath(8);
   sharded.shard = Sharding::kNode;
   ExpectNear(OnGpus(sharded, 4, 0, saved), whole);
   ExpectNear(OnCpus(sharded, 4, 0, saved), whole);
-  ExpectNear(OnGpus(JobOf(1), 1, 0, saved), whole);
+  ExpectNear(OnGpus(MakeJob(1), 1, 0, saved), whole);
   std::filesystem::remove_all(ckpt());
-  (void)OnCpus(JobOf(1), 2, 8, "never");
-  ExpectNear(OnGpus(sharded, 4, 0, PathOf(8)), whole);
+  (void)OnCpus(MakeJob(1), 2, 8, "never");
+  ExpectNear(OnGpus(sharded, 4, 0, CheckpointPath(8)), whole);
 }
 
 // The output of a GPT has the weights of its embedding: its first and last stages share them.
-TEST_F(CudaPipelineResumeTest, AGptIsContinuedByWholeModels) {
+TEST_F(CudaPipelineResumeTest, UndividedModelsContinuePipelinedGpt) {
   Job whole = ValueOrThrow(LoadJob(GACCD_GOLDEN_DIR "/models/gpt_mini.txtpb"));
   whole.batch.micro = 2;
   Job staged = whole;
@@ -89,13 +89,13 @@ TEST_F(CudaPipelineResumeTest, AGptIsContinuedByWholeModels) {
   const Trained found = OnGpus(staged, 6, 8, "never");
   ExpectNear(found, expected);
   if (kSanitized) return;  // the rest is the same code
-  ExpectNear(OnGpus(whole, 2, 0, PathOf(8)), found);
+  ExpectNear(OnGpus(whole, 2, 0, CheckpointPath(8)), found);
   staged.pipeline = {.stages = 2};
-  ExpectNear(OnGpus(staged, 2, 0, PathOf(8)), found);
+  ExpectNear(OnGpus(staged, 2, 0, CheckpointPath(8)), found);
 }
 
-TEST_F(CudaPipelineResumeTest, RefusesWhatItCannotDivide) {
-  Job job = JobOf(2);
+TEST_F(CudaPipelineResumeTest, RefusesIndivisibleModels) {
+  Job job = MakeJob(2);
   gpus_ = true;
   EXPECT_THAT(Train(job, 3, 0, "never"), HasKind(ErrorKind::kConfig));  // no multiple
 }

@@ -16,10 +16,10 @@ namespace {
 
 class CudaPipelineTest : public ::testing::TestWithParam<PipelineShape> {};
 INSTANTIATE_TEST_SUITE_P(All, CudaPipelineTest, ::testing::ValuesIn(AllPipelineShapes()),
-                         [](const auto& test) { return NameOf(test.param); });
+                         [](const auto& test) { return PipelineName(test.param); });
 
 // The streams of a rank run at other speeds; the host runs ahead by an update.
-TEST_P(CudaPipelineTest, WithDelaysAndAhead) {
+TEST_P(CudaPipelineTest, WithDelaysAndUpdatesInFlight) {
   const PipelineShape& shape = GetParam();
   if (shape.precision != Precision::kF32) return;  // the streams are the same
   standin::SetDelays(1, 50);
@@ -33,7 +33,7 @@ TEST_P(CudaPipelineTest, WithDelaysAndAhead) {
   standin::SetDelays(0, 0);
 }
 
-TEST(CudaPipelines, OnOneGpuTogether) {
+TEST(CudaPipelines, SharingOneGpu) {
   EngineCase test{.name = "shared", .ranks = 1, .micro = 2, .target = 19, .updates = 3};
   EngineRanks ranks = WithGradients();
   ranks.one_gpu = true;
@@ -41,7 +41,7 @@ TEST(CudaPipelines, OnOneGpuTogether) {
 }
 
 // Each rank tells others; all of them are counted once.
-TEST(CudaPipelines, ControlWordsAreThoseOfAllRanks) {
+TEST(CudaPipelines, ControlWordsCoverAllRanks) {
   const EngineCase test =
       InStages({.name = "words", .ranks = 2, .micro = 4, .target = 15, .updates = 3}, 2,
                PipelineSchedule::kOneFOneB);
@@ -54,7 +54,7 @@ TEST(CudaPipelines, ControlWordsAreThoseOfAllRanks) {
 }
 
 // Only the second pipeline has the sample with the NaN: all ranks stop at the same update.
-TEST(CudaPipelines, NotFiniteStopsAllStagesAlike) {
+TEST(CudaPipelines, NonFiniteValueStopsAllStages) {
   const EngineCase test{
       .name = "nan", .ranks = 2, .micro = 5, .target = 33, .updates = 6, .poisoned = 50};
   std::mutex mutex;
@@ -76,7 +76,7 @@ TEST(CudaPipelines, NotFiniteStopsAllStagesAlike) {
 }
 
 // Of the flat buffers the own part alone, and what is planned: by another engine, by the graphs.
-TEST(CudaPipelines, EachGpuHoldsItsOwnStage) {
+TEST(CudaPipelines, EachGpuHoldsOneStage) {
   EngineCase test{.name = "memory", .micro = 8, .target = 32, .updates = 1};
   test.widths = {64, 512, 512, 512, 5};
   test = InStages(test, 2, PipelineSchedule::kGpipe);
@@ -89,9 +89,9 @@ TEST(CudaPipelines, EachGpuHoldsItsOwnStage) {
     all.replica.in_flight = 4;
     return all;
   };
-  const std::int64_t whole = ModelOf(unstaged).layout().size();
+  const std::int64_t whole = MakeCaseModel(unstaged).layout().size();
   ExpectOk(RunOnGpus(2, [&](Communicator& over, const EngineChoice& choice, Communicator* nccl) {
-    const Model model = ModelOf(test, over.rank());
+    const Model model = MakeCaseModel(test, over.rank());
     const EngineOptions wanted = options(32, choice);
     GACCD_ASSIGN_OR_RETURN(const auto other, MakeEngine(*nccl, model, options(2, choice)));
     GACCD_ASSIGN_OR_RETURN(const EngineMemory by_other, other->PlanMemory(wanted.replica));

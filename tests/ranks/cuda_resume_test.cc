@@ -45,15 +45,15 @@ class CudaResumeTest : public ResumeTest, public ::testing::WithParamInterface<P
 
 INSTANTIATE_TEST_SUITE_P(All, CudaResumeTest, ::testing::Values(Precision::kF32, Precision::kFP16));
 
-TEST_P(CudaResumeTest, TheSameBitsFromEveryCheckpoint) {
+TEST_P(CudaResumeTest, IsBitIdenticalFromEveryCheckpoint) {
   const Job job = JobInPrecision();
   const auto plain = ValueOrThrow(Train(job, kRanks, 0, "never"));
   const auto whole = ValueOrThrow(Train(job, kRanks, 3, "never"));
   EXPECT_EQ(whole.weights, plain.weights);
-  for (const std::int64_t step : {3, 6, 11}) ExpectSameEnd(job, plain, PathOf(step), step);
+  for (const std::int64_t step : {3, 6, 11}) ExpectSameEnd(job, plain, CheckpointPath(step), step);
 }
 
-TEST_P(CudaResumeTest, TheSameBitsWhereverItWasStopped) {
+TEST_P(CudaResumeTest, IsBitIdenticalAfterAnyStop) {
   const Job job = JobInPrecision();
   const auto plain = ValueOrThrow(Train(job, kRanks, 0, "never"));
   for (const Place& stop :

@@ -21,7 +21,7 @@ namespace {
 using testing::HasSubstr;
 
 // Rank 2 of the world is rank 0 of its node.
-TEST(CudaShardFailure, ARankThatHangsIsNamed) {
+TEST(CudaShardFailure, NamesHangingRank) {
   static constexpr std::chrono::milliseconds kShardBound{3'000};
   const auto hang = [](int rank) -> EngineRunOptions {
     if (rank != 2) return {};
@@ -55,7 +55,7 @@ TEST(CudaShardFailure, ARankThatHangsIsNamed) {
 }
 
 // The shards' communicators are parts of that of a stage, which is given up when a stage fails.
-TEST(CudaShardFailure, AGpuOfAStageThatFailsLeavesNothing) {
+TEST(CudaShardFailure, FailingGpuOfAStageReleasesEverything) {
   EngineCase test{.ranks = 2,
                   .micro = 4,
                   .target = 4,

@@ -34,15 +34,15 @@ const EngineCase kWide{.name = "wide",
                        .optimizer = kAveragedAdamW,
                        .evaluate = false};
 
-TEST(CudaShardMemory, ARankHasTheStateOfItsPart) {
-  const Model model = ModelOf(kWide);
+TEST(CudaShardMemory, RankHoldsStateOfItsPart) {
+  const Model model = MakeCaseModel(kWide);
   const auto& layout = model.layout();
   for (const Nodes& nodes : {Nodes{0, 0, 0}, Nodes{0, 0, 1}}) {
     EXPECT_OK(RunOnNodes(nodes, [&](Communicator& comm) -> Status {
       std::int64_t whole = 0;
       for (const Sharding mode : kAllModes) {
-        const EngineOptions options = OptionsOf(kWide, mode, Cuda(comm.rank()));
-        const int parts = ShardGrid::Of(mode, RanksOf(nodes)).parts();
+        const EngineOptions options = MakeEngineOptions(kWide, mode, Cuda(comm.rank()));
+        const int parts = ShardGrid::Of(mode, CountRanksPerNode(nodes)).parts();
         GACCD_ASSIGN_OR_RETURN(const auto engine, MakeEngine(comm, model, options));
         const std::int64_t planned = engine->memory().device_bytes;
         if (mode == Sharding::kNone) whole = planned;
@@ -72,13 +72,13 @@ TEST(CudaShardMemory, ARankHasTheStateOfItsPart) {
 }
 
 // On GPUs that have no room for all of the state.
-TEST(CudaShardMemory, WhatDoesNotFitWholeFitsInParts) {
-  const Model model = ModelOf(kWide);
+TEST(CudaShardMemory, ShardedModelFitsWhereWholeDoesNot) {
+  const Model model = MakeCaseModel(kWide);
   std::int64_t whole = 0;
   EXPECT_OK(RunOnNodes({0, 0, 0}, [&](Communicator& comm) -> Status {
     GACCD_ASSIGN_OR_RETURN(
         const auto engine,
-        MakeEngine(comm, model, OptionsOf(kWide, Sharding::kNone, Cuda(comm.rank()))));
+        MakeEngine(comm, model, MakeEngineOptions(kWide, Sharding::kNone, Cuda(comm.rank()))));
     if (comm.rank() == 0) whole = engine->memory().device_bytes;
     return Status::Ok();
   }));
@@ -102,13 +102,13 @@ TEST(CudaShardMemory, WhatDoesNotFitWholeFitsInParts) {
 }
 
 // One of the two nodes cannot set up its communicator.
-TEST(CudaShardFailure, ARankThatCannotDivideEndsAll) {
+TEST(CudaShardFailure, RankThatCannotDivideEndsAllRanks) {
   const EngineCase test{.widths = kBlocks, .optimizer = kAveragedAdamW};
-  const Model model = ModelOf(test);
+  const Model model = MakeCaseModel(test);
   EXPECT_OK(RunOnNodes({0, 0, 1, 1}, [&](Communicator& comm) -> Status {
     if (comm.rank() == 0) standin::FailNccl("ncclCommInitRankConfig", 1, ncclInternalError);
     GACCD_RETURN_IF_ERROR(comm.Barrier());
-    const EngineOptions options = OptionsOf(test, Sharding::kNode, Cuda(comm.rank()));
+    const EngineOptions options = MakeEngineOptions(test, Sharding::kNode, Cuda(comm.rank()));
     EXPECT_THAT(MakeEngine(comm, model, options), HasKind(ErrorKind::kUnavailable));
     return comm.Barrier();
   }));
@@ -116,15 +116,15 @@ TEST(CudaShardFailure, ARankThatCannotDivideEndsAll) {
 }
 
 // Trainings: what CPUs have saved GPUs continue, and back.
-TEST_F(ShardResumeTest, CpusContinueWhatGpusSavedAndBack) {
+TEST_F(ShardResumeTest, CpusAndGpusResumeEachOther) {
   for (const bool saved_on_cpus : {false, true}) {
     SCOPED_TRACE(saved_on_cpus);
     std::filesystem::remove_all(ckpt());
     on_cpus_ = saved_on_cpus;
     const auto saved = ValueOrThrow(Train(Normalized(Sharding::kOptimizer), 3, 4, "never"));
     on_cpus_ = !saved_on_cpus;
-    const auto whole = ValueOrThrow(Train(Normalized(Sharding::kNone), 2, 0, PathOf(4)));
-    const auto resumed = ValueOrThrow(Train(Normalized(Sharding::kNode), 2, 0, PathOf(4)));
+    const auto whole = ValueOrThrow(Train(Normalized(Sharding::kNone), 2, 0, CheckpointPath(4)));
+    const auto resumed = ValueOrThrow(Train(Normalized(Sharding::kNode), 2, 0, CheckpointPath(4)));
     EXPECT_EQ(resumed.first, 4);
     EXPECT_EQ(resumed.weights, whole.weights);
     EXPECT_EQ(resumed.averaged, whole.averaged);

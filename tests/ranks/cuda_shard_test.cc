@@ -19,7 +19,7 @@ namespace {
 // All that engines on GPUs are tested with elsewhere, on two nodes, each gradient a message of its
 // own; with more parameters, so that every rank owns some.
 std::vector<EngineCase> AllShardCases() {
-  std::vector<EngineCase> cases = CasesOf(3);
+  std::vector<EngineCase> cases = MakeCudaCases(3);
   for (EngineCase& test : cases) {
     if (test.widths.size() == 4) test.widths = kBlocks;
     test.updates = 4;
@@ -37,7 +37,7 @@ class CudaShardCases : public ::testing::TestWithParam<EngineCase> {};
 INSTANTIATE_TEST_SUITE_P(All, CudaShardCases, ::testing::ValuesIn(AllShardCases()),
                          [](const auto& test) { return test.param.name; });
 
-TEST_P(CudaShardCases, HaveTheBitsOfUnsharded) {
+TEST_P(CudaShardCases, AreBitIdenticalToUnsharded) {
   const auto cases = AllShardCases();
   const auto index = static_cast<std::size_t>(
       std::ranges::find(cases, GetParam().name, &EngineCase::name) - cases.begin());
@@ -51,7 +51,7 @@ TEST_P(CudaShardCases, HaveTheBitsOfUnsharded) {
   standin::SetDelays(0, 0);
 }
 
-TEST(CudaShard, OnOneGpuTogether) {
+TEST(CudaShard, SharingOneGpu) {
   const EngineCase test{.name = "one gpu",
                         .micro = 3,
                         .target = 17,
@@ -69,7 +69,7 @@ TEST(CudaShard, OnOneGpuTogether) {
 
 // Biases so low that no unit is active, and one of them steps to -inf: neither loss nor gradient
 // shows it, and only the owner of its part has seen it.
-TEST(CudaShard, AParameterThatIsNotFiniteIsKnownToAllRanks) {
+TEST(CudaShard, NonFiniteParameterIsReportedOnAllRanks) {
   EngineCase test{.name = "overflow",
                   .micro = 4,
                   .target = 12,
@@ -80,7 +80,7 @@ TEST(CudaShard, AParameterThatIsNotFiniteIsKnownToAllRanks) {
                   .evaluate = false};
   test.optimizer.group = {{.match = "*.weight", .freeze = true},
                           {.match = "fc3.*", .freeze = true}};
-  const FlatEntry bias = *ModelOf(test).layout().Find("fc1.bias");
+  const FlatEntry bias = *MakeCaseModel(test).layout().Find("fc1.bias");
   const EngineRunOptions options{.update = [&](Engine& engine, Prefetcher& batches,
                                                const Plan& plan, UpdateSettings settings) {
     if (settings.update == 1) {
@@ -106,7 +106,7 @@ TEST(CudaShard, AParameterThatIsNotFiniteIsKnownToAllRanks) {
   EXPECT_THAT(finite, ::testing::Each(std::vector<bool>{true, true, false, false}));
 }
 
-TEST(CudaShard, TheHostsDoNotWaitInsideAnUpdate) {
+TEST(CudaShard, HostsDoNotWaitInsideUpdate) {
   // Counters are shared by all ranks, so none may begin or end while another is inside.
   std::atomic<int> ready = 0;
   std::atomic<int> done = 0;

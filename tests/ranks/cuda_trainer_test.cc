@@ -63,7 +63,7 @@ Trained TrainOnGpus(const Job& job, const Training& training) {
 }
 
 // What the events say of every update and evaluation, without times.
-std::vector<std::map<std::string, double>> EventsOf(const std::string& run_dir) {
+std::vector<std::map<std::string, double>> ReadEvents(const std::string& run_dir) {
   std::vector<std::map<std::string, double>> events;
   for (const auto& file : std::filesystem::recursive_directory_iterator(run_dir)) {
     if (file.path().filename() != "events.jsonl") continue;
@@ -84,7 +84,7 @@ std::vector<std::map<std::string, double>> EventsOf(const std::string& run_dir) 
   return events;
 }
 
-TEST(CudaTrainer, TrainsWhatCpusTrain) {
+TEST(CudaTrainer, EqualsCpus) {
   for (const int ranks : {1, 3}) {
     const Trained expected = Train(ClippedJob(), {.ranks = ranks});
     const Trained found = TrainOnGpus(ClippedJob(), {.ranks = ranks});
@@ -128,7 +128,7 @@ std::int64_t ChosenOnGpus(const Job& job, std::size_t memory_bytes) {
 }
 
 // --micro-batch=auto never chooses what then does not fit on the GPU.
-TEST(CudaTrainer, TheMicroBatchIsThatOfTheFreeMemory) {
+TEST(CudaTrainer, MicroBatchFitsFreeMemory) {
   Job job = ClippedJob();
   job.batch.target = 200;
   job.model.layer[0].kind = LinearSpec{10, 32'768, true};
@@ -145,7 +145,7 @@ TEST(CudaTrainer, TheMicroBatchIsThatOfTheFreeMemory) {
 }
 
 // Loads by speed, of which a rank may have none; its engine is prepared for these alone.
-TEST(CudaTrainer, LoadsBySpeedTrainWhatCpusTrain) {
+TEST(CudaTrainer, LoadsBySpeedEqualCpus) {
   const TempFolder folder;
   const std::vector<std::vector<double>> lists{{1, 0.3, 0.6}, {1, 1e-6, 1}};
   for (const std::vector<double>& speeds : lists) {
@@ -160,8 +160,8 @@ TEST(CudaTrainer, LoadsBySpeedTrainWhatCpusTrain) {
     }
     EXPECT_EQ(found.summary[0].samples, 460);
     EXPECT_LE(Distance(found.weights[0], expected.weights[0]), 1e-5);
-    auto on_cpu = EventsOf(folder.path() + "/cpu");
-    auto on_gpu = EventsOf(folder.path() + "/gpu");
+    auto on_cpu = ReadEvents(folder.path() + "/cpu");
+    auto on_gpu = ReadEvents(folder.path() + "/gpu");
     ASSERT_EQ(on_gpu.size(), on_cpu.size());
     for (std::size_t i = 0; i < on_cpu.size(); ++i) {
       EXPECT_EQ(on_gpu[i]["samples"], on_cpu[i]["samples"]);
@@ -174,7 +174,7 @@ TEST(CudaTrainer, LoadsBySpeedTrainWhatCpusTrain) {
 }
 
 // Rank 2 reads at a quarter of the others' speed.
-TEST(CudaTrainer, MeasuredLoadsTrainWhatCpusTrain) {
+TEST(CudaTrainer, MeasuredLoadsEqualCpus) {
   Job job = ClippedJob();
   job.data.eval.reset();
   job.epochs = 0;
@@ -197,7 +197,7 @@ TEST(CudaTrainer, MeasuredLoadsTrainWhatCpusTrain) {
   EXPECT_LE(Distance(found.weights[0], expected.weights[0]), 1e-5);
 }
 
-TEST(CudaTrainer, Bf16IsTakenOnBoth) {
+TEST(CudaTrainer, AcceptsBf16OnCpuAndGpu) {
   Job job = ClippedJob();
   job.precision = Precision::kBF16;
   const Trained gpus = TrainOnGpus(job, {.ranks = 2});
@@ -209,7 +209,7 @@ TEST(CudaTrainer, Bf16IsTakenOnBoth) {
   EXPECT_LE(Distance(gpus.weights[0], cpus.weights[0]), 2e-3);
 }
 
-TEST(CudaTrainer, Tf32AndFp16AreTakenOnGpusOnly) {
+TEST(CudaTrainer, AcceptsTf32AndFp16OnGpusOnly) {
   Job tf32 = ClippedJob();
   tf32.tf32 = true;
   Job fp16 = ClippedJob();
@@ -221,7 +221,7 @@ TEST(CudaTrainer, Tf32AndFp16AreTakenOnGpusOnly) {
 }
 
 // Nothing after the last update waits for the device: no evaluation, no digest, no checkpoint.
-TEST(CudaTrainer, TheLastUpdateIsReported) {
+TEST(CudaTrainer, ReportsLastUpdate) {
   Job job = ClippedJob();
   job.data.eval.reset();
   const Trained trained = TrainOnGpus(job, {.ranks = 2});
@@ -231,7 +231,7 @@ TEST(CudaTrainer, TheLastUpdateIsReported) {
 
 // The scale grows over its limit again and again: of 36 updates 10 are skipped. On 3 ragged ranks,
 // too, where the samples that overflow are seldom on all of them.
-TEST(CudaTrainer, Fp16TrainsWhatPyTorchAndItsGradScalerTrain) {
+TEST(CudaTrainer, Fp16EqualsPyTorchGradScaler) {
   const auto job = ValueOrThrow(LoadJob(GACCD_GOLDEN_DIR "/fp16.txtpb"));
   const std::vector<Fp16Step> golden = ReadFp16Steps(GACCD_GOLDEN_DIR "/fp16.txt");
   for (const int ranks : {1, 3}) {
@@ -239,7 +239,7 @@ TEST(CudaTrainer, Fp16TrainsWhatPyTorchAndItsGradScalerTrain) {
     const Trained trained =
         TrainOnGpus(job, {.ranks = ranks, .guards = {.digest_every = 1}, .run_dir = folder.path()});
     ASSERT_TRUE(trained.status[0].ok()) << trained.status[0].message();
-    auto found = EventsOf(folder.path());
+    auto found = ReadEvents(folder.path());
     ASSERT_EQ(found.size(), golden.size());
     double worst = 0;
     for (std::size_t u = 0; u < found.size(); ++u) {
@@ -261,15 +261,15 @@ TEST(CudaTrainer, Fp16TrainsWhatPyTorchAndItsGradScalerTrain) {
   }
 }
 
-TEST(CudaTrainer, TellsTheUpdatesInOrderWithTheirOwnResults) {
+TEST(CudaTrainer, ReportsUpdatesInOrderWithTheirResults) {
   const auto folder =
       std::filesystem::temp_directory_path() / StrCat("cuda_trainer_test.", ::getpid());
   const std::string on_cpu = folder / "cpu";
   const std::string on_gpu = folder / "gpu";
   ASSERT_TRUE(Train(ClippedJob(), {.ranks = 1, .run_dir = on_cpu}).status[0].ok());
   ASSERT_TRUE(TrainOnGpus(ClippedJob(), {.ranks = 1, .run_dir = on_gpu}).status[0].ok());
-  const auto expected = EventsOf(on_cpu);
-  const auto found = EventsOf(on_gpu);
+  const auto expected = ReadEvents(on_cpu);
+  const auto found = ReadEvents(on_gpu);
   std::filesystem::remove_all(folder);
   ASSERT_EQ(expected.size(), 16U);  // 14 updates and an evaluation after each epoch
   ASSERT_EQ(found.size(), expected.size());
@@ -282,7 +282,7 @@ TEST(CudaTrainer, TellsTheUpdatesInOrderWithTheirOwnResults) {
   }
 }
 
-TEST(CudaTrainer, DivergenceNamesTheUpdateOnEveryRank) {
+TEST(CudaTrainer, ReportsDivergedUpdateOnEveryRank) {
   Job job = ClippedJob();
   job.optimizer.lr = 1e30;
   job.schedule.warmup_updates = 0;
@@ -331,7 +331,7 @@ class CudaTrainerGuards : public ::testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(CudaTrainerGuards, OutlivesWhatIsNotFiniteAsCpusDo) {
+TEST_F(CudaTrainerGuards, HandlesNonFiniteValuesLikeCpus) {
   for (const OnNonfinite policy : {OnNonfinite::kSkipUpdate, OnNonfinite::kDropMicroBatch}) {
     for (const OptimizerSpec& optimizer :
          {OptimizerSpec{.lr = 0.05, .kind = SgdSpec{.momentum = 0.9}},
@@ -355,7 +355,7 @@ TEST_F(CudaTrainerGuards, OutlivesWhatIsNotFiniteAsCpusDo) {
 }
 
 // Of three ranks one overflows in its first micro-step, with a loss of 4e7, and then no more.
-TEST_F(CudaTrainerGuards, Fp16SkipsWhatOverflowsOnOneRank) {
+TEST_F(CudaTrainerGuards, Fp16SkipsUpdateThatOverflowsOnOneRank) {
   for (const OptimizerSpec& optimizer :
        {OptimizerSpec{.lr = 0.05, .kind = SgdSpec{.momentum = 0.9}},
         OptimizerSpec{.lr = 0.01, .kind = AdamWSpec{}}}) {
@@ -370,7 +370,7 @@ TEST_F(CudaTrainerGuards, Fp16SkipsWhatOverflowsOnOneRank) {
     EXPECT_EQ(found.summary[0].updates, 3);
     EXPECT_EQ(found.summary[0].skipped, 1);
     EXPECT_LE(Distance(found.weights[0], expected.weights[0]), 2e-3);
-    const auto events = EventsOf(folder_.path());
+    const auto events = ReadEvents(folder_.path());
     ASSERT_EQ(events.size(), 3U);
     EXPECT_EQ(events[1].at("loss_scale"), 65536);
     EXPECT_EQ(events[2].at("loss_scale"), 32768);
@@ -378,7 +378,7 @@ TEST_F(CudaTrainerGuards, Fp16SkipsWhatOverflowsOnOneRank) {
   }
 }
 
-TEST_F(CudaTrainerGuards, Fp16EndsBelowTheLeastScale) {
+TEST_F(CudaTrainerGuards, Fp16EndsBelowMinScale) {
   Job job = JobWith({.lr = 0.05, .kind = SgdSpec{}}, {.feature = 1, .target = 1e10F});
   job.precision = Precision::kFP16;
   job.loss_scale = {.init_scale = 4, .growth_interval = 3, .least_scale = 2};
@@ -391,7 +391,7 @@ TEST_F(CudaTrainerGuards, Fp16EndsBelowTheLeastScale) {
 }
 
 // No scale repairs a loss that is not finite.
-TEST_F(CudaTrainerGuards, Fp16StopsAtALossThatIsNotFinite) {
+TEST_F(CudaTrainerGuards, Fp16StopsAtNonFiniteLoss) {
   Job job = JobWith({.lr = 0.05, .kind = SgdSpec{}}, {.features = 1});
   job.precision = Precision::kFP16;
   const Trained trained = TrainOnGpus(job, {});
@@ -401,7 +401,7 @@ TEST_F(CudaTrainerGuards, Fp16StopsAtALossThatIsNotFinite) {
 }
 
 // Update 3 is on its way already when update 2 is found to be bad.
-TEST_F(CudaTrainerGuards, StopNamesTheOffender) {
+TEST_F(CudaTrainerGuards, StopNamesOffender) {
   const Job job = JobWith({.lr = 0.05, .kind = SgdSpec{}});
   const Trained expected = Train(job, {});
   const Trained found = TrainOnGpus(job, {});

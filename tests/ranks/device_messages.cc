@@ -30,7 +30,7 @@ struct Way {
 
 constexpr std::size_t kGapBytes = 16;
 
-std::vector<Shape> ShapesOf(std::size_t largest) {
+std::vector<Shape> MakeShapes(std::size_t largest) {
   return {{1, DType::kF32}, {0, DType::kF32}, {largest, DType::kBF16},    {largest, DType::kF32},
           {7, DType::kI64}, {3, DType::kU8},  {largest / 2, DType::kFP16}};
 }
@@ -44,8 +44,8 @@ std::size_t RingPlace(const std::vector<Shape>& shapes, std::size_t index) {
 }
 
 // The bytes of message `index` in this round.
-std::vector<std::uint8_t> BytesOf(const Way& way, const Shape& shape, std::size_t index,
-                                  int round) {
+std::vector<std::uint8_t> MessageBytes(const Way& way, const Shape& shape, std::size_t index,
+                                       int round) {
   std::vector<std::uint8_t> bytes(shape.count * SizeOf(shape.dtype));
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     bytes[i] =
@@ -75,7 +75,7 @@ Status Send(const Way& way, const std::vector<Shape>& shapes, int round) {
   // First of all: behind a message a copy from memory that is not page-locked would hold the host
   // until the other side receives, whose host may be held in the same way.
   for (std::size_t i = 0; i < shapes.size(); ++i) {
-    const std::vector<std::uint8_t> bytes = BytesOf(way, shapes[i], i, round);
+    const std::vector<std::uint8_t> bytes = MessageBytes(way, shapes[i], i, round);
     GACCD_RETURN_IF_ERROR(Copy(way.memory.as<std::byte>() + RingPlace(shapes, i), bytes.data(),
                                bytes.size(), cudaMemcpyHostToDevice, way));
   }
@@ -107,7 +107,7 @@ Status CheckReceived(const Way& way, const std::vector<Shape>& shapes, int round
   GACCD_RETURN_IF_ERROR(Wait(way));
   std::vector<std::uint8_t> expected(found.size(), 0x5a);
   for (std::size_t i = 0; i < shapes.size(); ++i) {
-    const std::vector<std::uint8_t> bytes = BytesOf(way, shapes[i], i, round);
+    const std::vector<std::uint8_t> bytes = MessageBytes(way, shapes[i], i, round);
     std::ranges::copy(bytes, expected.begin() + static_cast<std::ptrdiff_t>(RingPlace(shapes, i)));
   }
   if (found == expected) return Status::Ok();
@@ -119,7 +119,7 @@ Status CheckReceived(const Way& way, const std::vector<Shape>& shapes, int round
 }  // namespace
 
 Status CheckDeviceMessages(Communicator& comm, std::size_t largest) {
-  const std::vector<Shape> shapes = ShapesOf(largest);
+  const std::vector<Shape> shapes = MakeShapes(largest);
   GACCD_ASSIGN_OR_RETURN(const ChainLinks links, MakeChainLinks(comm));
   const int rank = comm.rank();
   std::vector<Way> sent;

@@ -20,7 +20,7 @@
 namespace gaccd::tests {
 namespace {
 
-EngineCase CaseOf(const Communicator& comm, std::int64_t micro_steps) {
+EngineCase MakeCase(const Communicator& comm, std::int64_t micro_steps) {
   const std::int64_t world = comm.size();
   return {.ranks = comm.size(),
           .micro = 3,
@@ -66,7 +66,7 @@ Status CheckMode(Communicator& comm, EngineCase test, const EngineRun& expected,
                                     after.between_nodes - before.between_nodes};
   GACCD_RETURN_IF_ERROR(comm.AllReduceSum(View(std::span(sent)), View(std::span(sent))));
   if (!std::ranges::is_sorted(comm.topology().node_of)) return Status::Ok();  // no neighbours
-  CommTraffic update = UpdateTraffic(test.shard, ModelOf(test).layout(), nodes);
+  CommTraffic update = UpdateTraffic(test.shard, MakeCaseModel(test).layout(), nodes);
   update += SumTraffic(
       static_cast<std::int64_t>(sizeof(UpdateSums) + test.control_words * sizeof(double)), nodes);
   notes.Expect(
@@ -79,7 +79,7 @@ Status CheckMode(Communicator& comm, EngineCase test, const EngineRun& expected,
 Status RunModes(Communicator& comm) {
   Status first;
   for (std::int64_t steps = 1; steps <= 4; ++steps) {
-    EngineCase test = CaseOf(comm, steps);
+    EngineCase test = MakeCase(comm, steps);
     GACCD_ASSIGN_OR_RETURN(const EngineRun expected, RunEngine(comm, test, {}));
     for (const Sharding mode :
          {Sharding::kNone, Sharding::kOptimizer, Sharding::kNode, Sharding::kNodeOptimizer}) {

@@ -73,7 +73,7 @@ TEST(NcclConformance, AllCasesOnOneCommunicator) {
   }));
 }
 
-TEST(NcclConformance, HostBuffersGoOverTheHost) {
+TEST(NcclConformance, HostBuffersUseHostPath) {
   for (const ConformanceCase& test : tests::ConformanceCases()) {
     // These fill what Allocate() gives, which is not the host's.
     if (test.name == "allocate" || test.name.ends_with("allocated memory")) continue;
@@ -131,7 +131,7 @@ TEST(NcclConformance, OneRootOrSeveral) {
   EXPECT_EQ(standin::CountNccl()["ncclCommInitRankScalable"], 4);
 }
 
-TEST(NcclConformance, WindowsWhereNcclOffersThem) {
+TEST(NcclConformance, UsesWindowsIfNcclSupportsThem) {
   for (const bool offered : {true, false}) {
     ResetGpus(2, {.windows = offered});
     ExpectOk(RunNcclRanks(2, {}, [](Communicator& comm, Communicator&) -> Status {
@@ -160,7 +160,7 @@ TEST(NcclConformance, WindowsOnAllRanksOrOnNone) {
 }
 
 // On one GPU there is nothing to map, and NCCL's windows need ranks of one node.
-TEST(NcclConformance, NoWindowsWhereRanksShareAGpu) {
+TEST(NcclConformance, NoWindowsIfRanksShareGpu) {
   ResetGpus(1);
   NcclRanks options;
   options.nccl.gpu_sharing = true;
@@ -170,7 +170,7 @@ TEST(NcclConformance, NoWindowsWhereRanksShareAGpu) {
 }
 
 // Memory may outlive its communicator.
-TEST(NcclConformance, MemoryAfterItsCommunicator) {
+TEST(NcclConformance, MemoryOutlivesCommunicator) {
   ResetGpus(2);
   ExpectOk(RunThreadRanks(2, {}, [](Communicator& over) -> Status {
     std::unique_ptr<CommMemory> memory;

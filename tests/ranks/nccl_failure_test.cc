@@ -92,7 +92,7 @@ class NcclFailureTest : public ::testing::Test {
 
 Status Nothing(Communicator&) { return Status::Ok(); }
 
-TEST_F(NcclFailureTest, RootThatFailsEndsAllAtOnce) {
+TEST_F(NcclFailureTest, FailingRootEndsAllAtOnce) {
   standin::FailNccl("ncclGetUniqueId", -1, ncclSystemError);
   for (const NcclOutcome& outcome : RunUntilAllFail(3, {}, Nothing, {}, kGpuLongBound)) {
     ExpectUnavailable(outcome, "rank 0 on node0: ncclGetUniqueId: unhandled system error");
@@ -100,7 +100,7 @@ TEST_F(NcclFailureTest, RootThatFailsEndsAllAtOnce) {
   EXPECT_EQ(standin::CountNccl()["ncclCommInitRankConfig"], 0);
 }
 
-TEST_F(NcclFailureTest, OldLibraryIsRefusedWithBothVersions) {
+TEST_F(NcclFailureTest, RefusesOldLibraryNamingBothVersions) {
   ResetGpus(3, {.version = 22'007});
   for (const NcclOutcome& outcome : RunUntilAllFail(2, {}, Nothing)) {
     ExpectUnavailable(outcome, "the loaded libnccl.so.2 is 2.20.7");
@@ -124,7 +124,7 @@ TEST_F(NcclFailureTest, RankThatCannotJoinFailsAllInTime) {
 }
 
 // Libraries that are read from a cold disk: no wait for a peer.
-TEST_F(NcclFailureTest, AStartMayTakeLongerThanTheBound) {
+TEST_F(NcclFailureTest, StartMayExceedBound) {
   ResetGpus(2, {.start = kBound + milliseconds(200)});
   for (const NcclOutcome& outcome : RunUntilAllFail(2, {}, Nothing)) {
     EXPECT_TRUE(outcome.status.ok()) << outcome.status.message();
@@ -132,7 +132,7 @@ TEST_F(NcclFailureTest, AStartMayTakeLongerThanTheBound) {
   }
 }
 
-TEST_F(NcclFailureTest, AStartThatDoesNotEndNamesTheRanks) {
+TEST_F(NcclFailureTest, HangingStartNamesRanks) {
   ResetGpus(2, {.start = std::chrono::hours(1)});
   NcclRanks options;
   options.nccl.start_limit = milliseconds(200);
@@ -142,7 +142,7 @@ TEST_F(NcclFailureTest, AStartThatDoesNotEndNamesTheRanks) {
 }
 
 // Also on another node, of whose processes nothing is known here.
-TEST_F(NcclFailureTest, ARankThatIsLostDuringTheStartEndsIt) {
+TEST_F(NcclFailureTest, LostRankEndsStart) {
   ThreadGroupOptions group{.comm = {.bound = kGpuLongBound}, .ranks_per_node = 1};
   std::vector<std::string> messages(2);
   const auto start = std::chrono::steady_clock::now();
@@ -184,7 +184,7 @@ TEST_F(NcclFailureTest, AsynchronousErrorNamesRankHostGpuAndCollective) {
 }
 
 // Its connections break at once; it counts as ended only later.
-TEST_F(NcclFailureTest, AProcessThatIsDyingIsWaitedForAndNamed) {
+TEST_F(NcclFailureTest, WaitsForAndNamesDyingProcess) {
   const pid_t dying = fork();
   if (dying == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -216,7 +216,7 @@ TEST_F(NcclFailureTest, AProcessThatIsDyingIsWaitedForAndNamed) {
   EXPECT_EQ(waitpid(dying, nullptr, 0), dying);
 }
 
-TEST_F(NcclFailureTest, RankThatDoesNotComeIsADeadlineToTheOthers) {
+TEST_F(NcclFailureTest, AbsentRankIsADeadlineError) {
   const auto outcomes = RunUntilAllFail(3, {}, [](Communicator& comm) {
     return comm.rank() == 1 ? Status::Ok() : SumOnDevice(comm);
   });
@@ -230,7 +230,7 @@ TEST_F(NcclFailureTest, RankThatDoesNotComeIsADeadlineToTheOthers) {
 }
 
 // The part counts its ranks 0 and 1; they are 1 and 2.
-TEST_F(NcclFailureTest, AWholeFailsWithItsPartAndNamesTheRankAsItsOwn) {
+TEST_F(NcclFailureTest, ParentFailsWithChildAndNamesItsOwnRank) {
   std::optional<CommFailure> failure;
   const auto sum_in_part = [&](Communicator& comm) -> Status {
     GACCD_ASSIGN_OR_RETURN(const auto part, comm.Split(comm.rank() == 0 ? 1 : 0, comm.rank()));
@@ -259,7 +259,7 @@ TEST_F(NcclFailureTest, RankOfAnotherNodeIsUnknown) {
                     "1 other ranks of this node entered it; of 1 on other nodes nothing is known");
 }
 
-TEST_F(NcclFailureTest, FirstErrorStays) {
+TEST_F(NcclFailureTest, KeepsFirstError) {
   const auto outcomes = RunUntilAllFail(
       2, {}, [](Communicator& comm) { return comm.rank() == 1 ? Status::Ok() : SumOnDevice(comm); },
       [](Communicator& comm) -> Status {
@@ -309,7 +309,7 @@ TEST_F(NcclFailureTest, KernelsLeaveAllocatedMemory) {
 }
 
 // Symmetric kernels do not leave: who waits by Poll() gets the error all the same, and at once.
-TEST_F(NcclFailureTest, AnAbortThatDoesNotEndHoldsNobody) {
+TEST_F(NcclFailureTest, HangingAbortBlocksNoRank) {
   NcclRanks options;
   options.nccl.windows = true;
   const auto outcomes = SumAlone(options, [](Communicator& comm, cudaStream_t stream) -> Status {
@@ -324,7 +324,7 @@ TEST_F(NcclFailureTest, AnAbortThatDoesNotEndHoldsNobody) {
 }
 
 // The deadline is for waiting for each other, not for the computation in front.
-TEST_F(NcclFailureTest, LongComputationInFrontIsNoError) {
+TEST_F(NcclFailureTest, AllowsLongPrecedingComputation) {
   const auto outcomes = RunUntilAllFail(2, {}, [](Communicator& comm) -> Status {
     GACCD_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create());
     GACCD_ASSIGN_OR_RETURN(const DeviceBuffer data, DeviceBuffer::Allocate(8, "data"));
@@ -342,7 +342,7 @@ TEST_F(NcclFailureTest, LongComputationInFrontIsNoError) {
   }
 }
 
-TEST_F(NcclFailureTest, DifferentSizesAreAnError) {
+TEST_F(NcclFailureTest, RefusesDifferentSizes) {
   const auto outcomes = RunUntilAllFail(2, {}, [](Communicator& comm) -> Status {
     GACCD_ASSIGN_OR_RETURN(const auto copies, tests::DeviceCopies::Make(comm));
     std::vector<float> data(comm.rank() == 0 ? 4 : 5);
@@ -351,7 +351,7 @@ TEST_F(NcclFailureTest, DifferentSizesAreAnError) {
   for (const NcclOutcome& outcome : outcomes) ExpectUnavailable(outcome, "all-reduce #1");
 }
 
-TEST_F(NcclFailureTest, AbortEndsTheOthersToo) {
+TEST_F(NcclFailureTest, AbortEndsOtherRanks) {
   const auto outcomes = RunUntilAllFail(
       2, {},
       [](Communicator& comm) {
@@ -364,7 +364,7 @@ TEST_F(NcclFailureTest, AbortEndsTheOthersToo) {
   ExpectUnavailable(outcomes[1], "has aborted with exit code 70");
 }
 
-TEST_F(NcclFailureTest, BrokenGpuIsNamed) {
+TEST_F(NcclFailureTest, NamesBrokenGpu) {
   const auto outcomes = RunUntilAllFail(2, {}, [](Communicator& comm) {
     if (comm.rank() == 0) standin::FailDevice(0, cudaErrorIllegalAddress);
     return SumOnDevice(comm);
@@ -375,7 +375,7 @@ TEST_F(NcclFailureTest, BrokenGpuIsNamed) {
   ExpectUnavailable(outcomes[1], ": rank 0 on node0 ");
 }
 
-TEST_F(NcclFailureTest, CapturedStreamIsRefused) {
+TEST_F(NcclFailureTest, RefusesCapturedStream) {
   const auto outcomes = RunUntilAllFail(1, {}, [](Communicator& comm) -> Status {
     GACCD_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create());
     GACCD_ASSIGN_OR_RETURN(const DeviceBuffer data, DeviceBuffer::Allocate(8, "data"));
@@ -392,7 +392,7 @@ TEST_F(NcclFailureTest, CapturedStreamIsRefused) {
 }
 
 // Others may capture graphs while the watch asks its events.
-TEST_F(NcclFailureTest, WatchDoesNotDisturbACaptureOfAnotherThread) {
+TEST_F(NcclFailureTest, WatchDoesNotAffectCaptureOfAnotherThread) {
   const auto outcomes = RunUntilAllFail(1, {}, [](Communicator& comm) -> Status {
     GACCD_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create());
     GACCD_ASSIGN_OR_RETURN(const CudaStream captured, CudaStream::Create());
@@ -414,7 +414,7 @@ TEST_F(NcclFailureTest, WatchDoesNotDisturbACaptureOfAnotherThread) {
   EXPECT_TRUE(outcomes[0].status.ok()) << outcomes[0].status.message();
 }
 
-TEST_F(NcclFailureTest, WrongArgumentsAreTold) {
+TEST_F(NcclFailureTest, ReportsWrongArguments) {
   const auto outcomes = RunUntilAllFail(1, {}, [](Communicator& comm) -> Status {
     std::vector<float> host(2);
     GACCD_ASSIGN_OR_RETURN(const DeviceBuffer data, DeviceBuffer::Allocate(8, "data"));

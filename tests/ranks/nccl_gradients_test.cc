@@ -25,7 +25,7 @@ TEST(CollectiveGradientsOnGpus, EqualFiniteDifferences) {
   }
 }
 
-TEST(CollectiveGradientsOnGpus, WrongOnesAreSeen) {
+TEST(CollectiveGradientsOnGpus, DetectsWrongGradients) {
   for (const tests::GradientCase& test : tests::WrongGradientCases()) {
     EXPECT_FALSE(RunOnGpus(test, 3).ok()) << test.name;
   }

@@ -63,7 +63,7 @@ TEST_F(NcclMessagesTest, InTinyPiecesAndWithDelays) {
 
 // Both send before they receive, on a stream for each: on one communicator they wait for ever, as
 // with the real NCCL and messages that its buffers do not hold.
-TEST_F(NcclMessagesTest, OppositeOrdersOnOneCommunicatorNeverEnd) {
+TEST_F(NcclMessagesTest, OppositeOrdersOnOneCommunicatorDeadlock) {
   const auto found =
       RunToTheirErrors(2, [](Communicator& comm, const DeviceBuffer& memory) -> Status {
         GACCD_ASSIGN_OR_RETURN(const CudaStream sends, CudaStream::Create());
@@ -79,7 +79,7 @@ TEST_F(NcclMessagesTest, OppositeOrdersOnOneCommunicatorNeverEnd) {
   }
 }
 
-TEST_F(NcclMessagesTest, AnotherSizeIsAnError) {
+TEST_F(NcclMessagesTest, RefusesOtherSize) {
   const auto found =
       RunToTheirErrors(2, [](Communicator& comm, const DeviceBuffer& memory) -> Status {
         GACCD_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create());
@@ -94,7 +94,7 @@ TEST_F(NcclMessagesTest, AnotherSizeIsAnError) {
 }
 
 // The rank that does not send is named, also where others have exchanged more messages.
-TEST_F(NcclMessagesTest, ARankThatDoesNotSendIsNamed) {
+TEST_F(NcclMessagesTest, NamesRankThatDoesNotSend) {
   const auto found =
       RunToTheirErrors(3, [](Communicator& comm, const DeviceBuffer& memory) -> Status {
         GACCD_ASSIGN_OR_RETURN(const ChainLinks links, MakeChainLinks(comm));
@@ -117,7 +117,7 @@ TEST_F(NcclMessagesTest, ARankThatDoesNotSendIsNamed) {
   EXPECT_THAT(found[1], IsError(ErrorKind::kUnavailable, "message #2", "did not enter"));
 }
 
-TEST_F(NcclMessagesTest, RefusesWhatIsNoMessage) {
+TEST_F(NcclMessagesTest, RefusesInvalidMessages) {
   const auto found =
       RunToTheirErrors(1, [](Communicator& comm, const DeviceBuffer& memory) -> Status {
         EXPECT_THAT(comm.Send(Floats(memory, 0, 8), 0),

@@ -153,7 +153,7 @@ Status RunSteps(Communicator& comm, std::uint64_t seed, int steps) {
   return CheckSums(found);
 }
 
-TEST(NcclOverlap, BucketsAreSummedBehindTheirGradientsInOneOrder) {
+TEST(NcclOverlap, SumsBucketsAfterTheirGradientsInOneOrder) {
   for (const std::uint64_t seed : {1, 2, 3}) {
     ResetGpus(kRanks);
     standin::SetDelays(seed, 300);
@@ -186,7 +186,7 @@ TEST(NcclOverlap, ManyInFlight) {
 }
 
 // NCCL splits only what is idle: the stand-in stops the process otherwise.
-TEST(NcclOverlap, SplitWaitsForWhatIsInFlight) {
+TEST(NcclOverlap, SplitWaitsForOperationsInFlight) {
   ResetGpus(2);
   ExpectOk(RunNcclRanks(2, {}, [](Communicator& comm, Communicator&) -> Status {
     GACCD_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create());

@@ -13,7 +13,7 @@ constexpr auto kPerRank = GradConvention::kPerRankLoss;
 constexpr auto kReplicated = GradConvention::kReplicatedLoss;
 constexpr std::int64_t kWidth = 2;
 
-Loss LossOf(GradConvention convention) {
+Loss ToLoss(GradConvention convention) {
   return convention == kPerRank ? Loss::kPerRank : Loss::kReplicated;
 }
 
@@ -54,20 +54,20 @@ Record RecordOne(std::shared_ptr<const Function> function) {
 // the gradient is wrong.
 template <GradConvention kLoss, GradConvention kBackward>
 Status Sum(const GradientRanks& ranks) {
-  return CheckGradient(ranks, LossOf(kLoss), {5},
+  return CheckGradient(ranks, ToLoss(kLoss), {5},
                        RecordOne(std::make_shared<AllReduceSum>(kBackward)));
 }
 
 template <GradConvention kLoss, GradConvention kBackward>
 Status Mean(const GradientRanks& ranks) {
-  return CheckGradient(ranks, LossOf(kLoss), {5},
+  return CheckGradient(ranks, ToLoss(kLoss), {5},
                        RecordOne(std::make_shared<AllReduceMean>(7, kBackward)));
 }
 
 template <GradConvention kLoss, GradConvention kBackward>
 Status Gather(const GradientRanks& ranks) {
   const RowsByRank rows = SomeRows(ranks.comm);
-  return CheckGradient(ranks, LossOf(kLoss), OwnShape(rows),
+  return CheckGradient(ranks, ToLoss(kLoss), OwnShape(rows),
                        RecordOne(std::make_shared<AllGather>(rows, kBackward)));
 }
 
@@ -76,7 +76,7 @@ template <GradConvention kLoss>
 Status GatherTwice(const GradientRanks& ranks) {
   const RowsByRank rows = SomeRows(ranks.comm);
   return CheckGradient(
-      ranks, LossOf(kLoss), OwnShape(rows), [&](Graph& graph, ValueId x) -> Result<ValueId> {
+      ranks, ToLoss(kLoss), OwnShape(rows), [&](Graph& graph, ValueId x) -> Result<ValueId> {
         const auto gather = std::make_shared<AllGather>(rows, kLoss);
         GACCD_ASSIGN_OR_RETURN(const ValueId value,
                                Apply(graph, std::make_shared<Reshape>(OwnShape(rows)), {x}));
@@ -98,7 +98,7 @@ template <GradConvention kLoss>
 Status ScatterThenGather(const GradientRanks& ranks) {
   const RowsByRank rows = SomeRows(ranks.comm);
   return CheckGradient(
-      ranks, LossOf(kLoss), WholeShape(rows), [&](Graph& graph, ValueId x) -> Result<ValueId> {
+      ranks, ToLoss(kLoss), WholeShape(rows), [&](Graph& graph, ValueId x) -> Result<ValueId> {
         GACCD_ASSIGN_OR_RETURN(const ValueId part,
                                Apply(graph, std::make_shared<ReduceScatter>(rows), {x}));
         return Apply(graph, std::make_shared<AllGather>(rows, kLoss), {part});
@@ -108,7 +108,7 @@ Status ScatterThenGather(const GradientRanks& ranks) {
 template <GradConvention kLoss, GradConvention kBackward>
 Status FromEachRoot(const GradientRanks& ranks) {
   for (int root = 0; root < ranks.comm.size(); ++root) {
-    GACCD_RETURN_IF_ERROR(CheckGradient(ranks, LossOf(kLoss), {5},
+    GACCD_RETURN_IF_ERROR(CheckGradient(ranks, ToLoss(kLoss), {5},
                                         RecordOne(std::make_shared<Broadcast>(root, kBackward))));
   }
   return Status::Ok();

@@ -34,7 +34,7 @@ constexpr T Base() {
 
 // Element i of rank r: ((i mod 997) - 498) (r + 1) + r + base.
 template <typename T>
-[[nodiscard]] T ElementOf(int rank, std::size_t i) {
+[[nodiscard]] T RankElement(int rank, std::size_t i) {
   if constexpr (std::is_same_v<T, std::uint8_t>) {
     return static_cast<std::uint8_t>(i * 7 + static_cast<std::size_t>(rank) * 13 + 1);
   } else {
@@ -43,7 +43,7 @@ template <typename T>
   }
 }
 
-// The sum of ElementOf over `ranks` ranks.
+// The sum of RankElement over `ranks` ranks.
 template <typename T>
 [[nodiscard]] T SumOver(int ranks, std::size_t i) {
   const std::int64_t n = ranks;

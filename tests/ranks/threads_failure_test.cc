@@ -58,7 +58,7 @@ void ExpectError(const Status& status, ErrorKind kind, const std::string& part) 
   EXPECT_THAT(status, HasMessage(HasSubstr(part)));
 }
 
-TEST(ThreadsTimeout, NamesTheRankThatDoesNotCome) {
+TEST(ThreadsTimeout, NamesAbsentRank) {
   std::atomic<int> gave_up = 0;
   const Outcome outcome = RunRanks(4, kShortBound, [&](Communicator& comm) {
     GACCD_RETURN_IF_ERROR(comm.Barrier());
@@ -79,7 +79,7 @@ TEST(ThreadsTimeout, NamesTheRankThatDoesNotCome) {
   EXPECT_LT(outcome.took, kAtOnce);
 }
 
-TEST(ThreadsTimeout, NamesAllThatDoNotCome) {
+TEST(ThreadsTimeout, NamesAllAbsentRanks) {
   std::atomic<int> gave_up = 0;
   const Outcome outcome = RunRanks(5, kShortBound, [&](Communicator& comm) {
     if (comm.rank() == 1 || comm.rank() == 4) {
@@ -93,7 +93,7 @@ TEST(ThreadsTimeout, NamesAllThatDoNotCome) {
   EXPECT_THAT(outcome.result, HasMessage(HasSubstr("rank 4")));
 }
 
-TEST(ThreadsTimeout, ASlowRankInTimeIsNoError) {
+TEST(ThreadsTimeout, AcceptsSlowRankInTime) {
   const Outcome outcome = RunRanks(3, kLongBound, [&](Communicator& comm) {
     if (comm.rank() == 1) std::this_thread::sleep_for(milliseconds(100));
     return SumOne(comm);
@@ -101,7 +101,7 @@ TEST(ThreadsTimeout, ASlowRankInTimeIsNoError) {
   EXPECT_TRUE(outcome.result.ok()) << outcome.result.message();
 }
 
-TEST(ThreadsFailure, AnErrorOfOneRankWakesAllOthers) {
+TEST(ThreadsFailure, ErrorOfOneRankWakesAllRanks) {
   const Outcome outcome = RunRanks(4, kLongBound, [](Communicator& comm) {
     if (comm.rank() == 3) {
       std::this_thread::sleep_for(milliseconds(20));
@@ -119,7 +119,7 @@ TEST(ThreadsFailure, AnErrorOfOneRankWakesAllOthers) {
 
 // Waiting ranks look up twice a second anyway; a failure must not wait for that. The fastest of
 // several runs counts: on a busy machine a single run may take that long.
-TEST(ThreadsFailure, WakesAtOnceAndNotAtTheNextLook) {
+TEST(ThreadsFailure, WakesImmediately) {
   auto fastest = std::chrono::steady_clock::duration::max();
   for (int i = 0; i < 30 && fastest > milliseconds(250); ++i) {
     const Outcome outcome = RunRanks(2, kLongBound, [](Communicator& comm) {
@@ -133,7 +133,7 @@ TEST(ThreadsFailure, WakesAtOnceAndNotAtTheNextLook) {
   EXPECT_LT(fastest, milliseconds(250));
 }
 
-TEST(ThreadsFailure, AbortWakesAllOthers) {
+TEST(ThreadsFailure, AbortWakesAllRanks) {
   const Outcome outcome = RunRanks(4, kLongBound, [](Communicator& comm) {
     if (comm.rank() == 1) {
       comm.Abort(70);
@@ -146,7 +146,7 @@ TEST(ThreadsFailure, AbortWakesAllOthers) {
   EXPECT_LT(outcome.took, kAtOnce);
 }
 
-TEST(ThreadsFailure, ARankThatEndsEarlyIsNamed) {
+TEST(ThreadsFailure, NamesRankThatEndsEarly) {
   const Outcome outcome = RunRanks(3, kLongBound, [](Communicator& comm) {
     if (comm.rank() == 1) return Status::Ok();
     return SumOne(comm);
@@ -164,7 +164,7 @@ TEST(ThreadsFailure, RanksMayEndAtDifferentTimes) {
   EXPECT_TRUE(outcome.result.ok()) << outcome.result.message();
 }
 
-TEST(ThreadsFailure, AnExceptionIsAnError) {
+TEST(ThreadsFailure, ExceptionIsAnError) {
   const Outcome outcome = RunRanks(2, kLongBound, [](Communicator& comm) -> Status {
     if (comm.rank() == 1) throw std::runtime_error("no such thing");
     return comm.Barrier();
@@ -172,7 +172,7 @@ TEST(ThreadsFailure, AnExceptionIsAnError) {
   ExpectError(outcome.result, ErrorKind::kInternal, "rank 1 failed: unexpected exception: no such");
 }
 
-TEST(ThreadsFailure, AfterwardsOnlyTheErrorIsAnswered) {
+TEST(ThreadsFailure, ReturnsErrorAfterwards) {
   const Outcome outcome = RunRanks(2, kLongBound, [](Communicator& comm) {
     if (comm.rank() == 1) return Status(ErrorKind::kIo, "disk is full");
     const Status first = comm.Barrier();
@@ -185,7 +185,7 @@ TEST(ThreadsFailure, AfterwardsOnlyTheErrorIsAnswered) {
   ExpectError(outcome.result, ErrorKind::kIo, "disk is full");
 }
 
-TEST(ThreadsFailure, ReachesRanksThatWaitInOtherGroups) {
+TEST(ThreadsFailure, WakesRanksInOtherGroups) {
   const Outcome outcome = RunRanks(5, kLongBound, [](Communicator& comm) {
     auto half = comm.Split(comm.rank() % 2, 0);
     GACCD_RETURN_IF_ERROR(half.status());
@@ -200,7 +200,7 @@ TEST(ThreadsFailure, ReachesRanksThatWaitInOtherGroups) {
   EXPECT_LT(outcome.took, kAtOnce);
 }
 
-TEST(ThreadsTimeout, InAGroupNamesTheRankOfTheWorld) {
+TEST(ThreadsTimeout, NamesWorldRankInGroup) {
   std::atomic<bool> over = false;
   const Outcome outcome = RunRanks(6, kShortBound, [&](Communicator& comm) {
     auto half = comm.Split(comm.rank() % 2, 0);
@@ -252,7 +252,7 @@ std::function<Status(Communicator&)> Take(std::size_t bytes) {
   return [bytes](Communicator& comm) { return comm.Allocate(bytes).status(); };
 }
 
-TEST(ThreadsMismatch, DifferentCallsAreRefusedAndNamed) {
+TEST(ThreadsMismatch, RefusesAndNamesDifferentCalls) {
   const std::vector<Mismatch> mismatches = {
       {"operation", Sum<float>(4), From(0), "all-reduce #1 of 4 f32",
        "broadcast #1 of 1 f32 from rank 0"},
@@ -275,7 +275,7 @@ TEST(ThreadsMismatch, DifferentCallsAreRefusedAndNamed) {
   }
 }
 
-TEST(ThreadsMismatch, WrongArgumentsOfOneRankFailTheOthersAtOnce) {
+TEST(ThreadsMismatch, WrongArgumentsOfOneRankFailAllAtOnce) {
   const Outcome outcome = RunRanks(3, kLongBound, [](Communicator& comm) {
     std::vector<float> in(4);
     std::vector<float> out(comm.rank() == 2 ? 3 : 4);

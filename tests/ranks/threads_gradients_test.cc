@@ -25,7 +25,7 @@ TEST(CollectiveGradients, EqualFiniteDifferencesOnAGroupOfOne) {
   }
 }
 
-TEST(CollectiveGradients, WrongOnesAreSeen) {
+TEST(CollectiveGradients, DetectsWrongGradients) {
   for (const tests::GradientCase& test : tests::WrongGradientCases()) {
     for (int ranks = 2; ranks <= 4; ++ranks) {
       const Status status =

@@ -39,7 +39,7 @@ Registry& Get() {
 
 std::size_t RoundUp(std::size_t value, std::size_t to) { return (value + to - 1) / to * to; }
 
-const char* NameOf(MemoryKind kind) {
+const char* KindName(MemoryKind kind) {
   switch (kind) {
     case MemoryKind::kDevice:
       return "device memory";
@@ -52,7 +52,7 @@ const char* NameOf(MemoryKind kind) {
 }
 
 std::string Describe(const Allocation& a) {
-  return StrCat(NameOf(a.kind), " no. ", a.number, " of ", a.bytes, " bytes");
+  return StrCat(KindName(a.kind), " no. ", a.number, " of ", a.bytes, " bytes");
 }
 
 int Key(const Allocation& a) { return a.kind == MemoryKind::kDevice ? a.device : -1; }
@@ -167,7 +167,7 @@ void CheckLive(const Allocation& a, const char* work) {
   Fatal(StrCat("'", work, "' uses freed ", Describe(a)));
 }
 
-std::int64_t LiveBytesOf(int device) {
+std::int64_t CountLiveBytes(int device) {
   Registry& registry = Get();
   const std::lock_guard lock(registry.mutex);
   return registry.live_bytes[device];

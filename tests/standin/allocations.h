@@ -37,7 +37,7 @@ Allocation* Find(const void* address, std::size_t bytes);
 // Stops the process where `work` may not touch it: beyond the end, freed.
 void CheckLive(const Allocation& allocation, const char* work);
 
-std::int64_t LiveBytesOf(int device);  // -1: page-locked
-std::string DescribeLive();            // empty: nothing lives
+std::int64_t CountLiveBytes(int device);  // -1: page-locked
+std::string DescribeLive();               // empty: nothing lives
 
 }  // namespace gaccd::standin

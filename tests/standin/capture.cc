@@ -62,7 +62,7 @@ cudaError_t AddNode(Stream& stream, Node node) {
 }
 
 cudaError_t JoinCapture(Stream& stream, const Event& event) {
-  Capture* capture = CaptureOf(event.capture_id);
+  Capture* capture = FindCapture(event.capture_id);
   if (capture == nullptr) {
     // The graph is closed: nothing outside may depend on its inside.
     if (stream.capture != nullptr)
@@ -84,7 +84,7 @@ cudaError_t JoinCapture(Stream& stream, const Event& event) {
   return cudaSuccess;
 }
 
-Capture* CaptureOf(std::uint64_t id) {
+Capture* FindCapture(std::uint64_t id) {
   const auto found = Get().active.find(id);
   return found == Get().active.end() ? nullptr : found->second;
 }

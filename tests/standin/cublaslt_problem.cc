@@ -8,7 +8,7 @@ namespace gaccd::standin {
 namespace {
 
 bool WideColumns(const Layout& layout) {
-  return static_cast<std::size_t>(layout.ld) * SizeOf(layout.type) % 16 == 0;
+  return static_cast<std::size_t>(layout.ld) * ElementBytes(layout.type) % 16 == 0;
 }
 
 }  // namespace
@@ -33,9 +33,9 @@ cublasStatus_t Invalid(const std::string& why) {
   return CUBLAS_STATUS_INVALID_VALUE;
 }
 
-std::size_t SizeOf(cudaDataType type) { return type == CUDA_R_32F ? 4 : 2; }
+std::size_t ElementBytes(cudaDataType type) { return type == CUDA_R_32F ? 4 : 2; }
 
-ValueType TypeOf(cudaDataType type) {
+ValueType ToValueType(cudaDataType type) {
   if (type == CUDA_R_16BF) return ValueType::kBf16;
   return type == CUDA_R_16F ? ValueType::kFp16 : ValueType::kF32;
 }
@@ -86,12 +86,12 @@ cublasStatus_t CheckProblem(const Description& d, const Layout& a, const Layout&
              : CUBLAS_STATUS_SUCCESS;
 }
 
-std::uint64_t KindOf(const Description& d, const Layout& a, const Layout& out) {
+std::uint64_t ProblemKey(const Description& d, const Layout& a, const Layout& out) {
   return static_cast<std::uint64_t>(d.compute) << 32 | static_cast<std::uint64_t>(a.type) << 16 |
          static_cast<std::uint64_t>(out.type) << 8 | static_cast<std::uint64_t>(d.multiprocessors);
 }
 
-std::size_t WorkspaceOf(int algorithm, const Layout& out) {
+std::size_t WorkspaceBytes(int algorithm, const Layout& out) {
   const bool split = algorithm == 2 || algorithm == 3;
   return split ? static_cast<std::size_t>(out.rows * out.columns) * sizeof(float) : 0;
 }
@@ -112,16 +112,16 @@ bool Offered(int algorithm, const Description& d, const std::array<const Layout*
     return false;
   }
   if (algorithm == kRefuses && !SetupOptions().one_refuses) return false;
-  return WorkspaceOf(algorithm, *layouts[3]) <= preference.workspace;
+  return WorkspaceBytes(algorithm, *layouts[3]) <= preference.workspace;
 }
 
-cublasLtMatmulHeuristicResult_t ResultOf(int algorithm, const Description& d, const Layout& a,
-                                         const Layout& out) {
+cublasLtMatmulHeuristicResult_t MakeHeuristicResult(int algorithm, const Description& d,
+                                                    const Layout& a, const Layout& out) {
   cublasLtMatmulHeuristicResult_t result{};
   result.algo.data[0] = kMagic;
   result.algo.data[1] = static_cast<std::uint64_t>(algorithm);
-  result.algo.data[2] = KindOf(d, a, out);
-  result.workspaceSize = WorkspaceOf(algorithm, out);
+  result.algo.data[2] = ProblemKey(d, a, out);
+  result.workspaceSize = WorkspaceBytes(algorithm, out);
   result.state = CUBLAS_STATUS_SUCCESS;
   result.wavesCount = 1;
   return result;

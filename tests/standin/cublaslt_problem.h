@@ -57,19 +57,19 @@ bool HasAux(const Description& d);
 // Tells why on stderr.
 cublasStatus_t Invalid(const std::string& why);
 
-std::size_t SizeOf(cudaDataType type);
-ValueType TypeOf(cudaDataType type);
+std::size_t ElementBytes(cudaDataType type);
+ValueType ToValueType(cudaDataType type);
 
 // Whether everything is compatible, before any algorithm is looked for.
 cublasStatus_t CheckProblem(const Description& d, const Layout& a, const Layout& b, const Layout& c,
                             const Layout& out);
 // What an algorithm was configured for; it fits nothing else.
-std::uint64_t KindOf(const Description& d, const Layout& a, const Layout& out);
-std::size_t WorkspaceOf(int algorithm, const Layout& out);
+std::uint64_t ProblemKey(const Description& d, const Layout& a, const Layout& out);
+std::size_t WorkspaceBytes(int algorithm, const Layout& out);
 // `layouts` of A, B, C, D.
 bool Offered(int algorithm, const Description& d, const std::array<const Layout*, 4>& layouts,
              const Preference& preference);
-cublasLtMatmulHeuristicResult_t ResultOf(int algorithm, const Description& d, const Layout& a,
-                                         const Layout& out);
+cublasLtMatmulHeuristicResult_t MakeHeuristicResult(int algorithm, const Description& d,
+                                                    const Layout& a, const Layout& out);
 
 }  // namespace gaccd::standin

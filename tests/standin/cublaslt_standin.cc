@@ -155,7 +155,7 @@ cublasStatus_t GetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t description,
                  *reinterpret_cast<const Preference*>(preference))) {
       continue;
     }
-    results[(*count)++] = ResultOf(algorithm, Of(description), Of(a), Of(d));
+    results[(*count)++] = MakeHeuristicResult(algorithm, Of(description), Of(a), Of(d));
   }
   if (*count > 0 && *count < wanted) {
     results[*count] = cublasLtMatmulHeuristicResult_t{};
@@ -179,10 +179,10 @@ cublasStatus_t AlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t description,
   }
   const auto& data = algorithm->data;
   if (data[0] != kMagic || data[1] >= kAlgorithms ||
-      data[2] != KindOf(Of(description), Of(a), Of(d))) {
+      data[2] != ProblemKey(Of(description), Of(a), Of(d))) {
     return CUBLAS_STATUS_INVALID_VALUE;  // of another version, or for another problem
   }
-  *result = ResultOf(static_cast<int>(data[1]), Of(description), Of(a), Of(d));
+  *result = MakeHeuristicResult(static_cast<int>(data[1]), Of(description), Of(a), Of(d));
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -193,10 +193,10 @@ bool Aligned(const void* pointer, std::size_t to) {
 // The last column may end before the leading dimension does.
 Touches Touched(const void* data, const Layout& layout) {
   return {data, static_cast<std::size_t>((layout.columns - 1) * layout.ld + layout.rows) *
-                    SizeOf(layout.type)};
+                    ElementBytes(layout.type)};
 }
 
-Epilogue EpilogueOf(std::uint32_t epilogue) {
+Epilogue ToEpilogue(std::uint32_t epilogue) {
   if (epilogue == CUBLASLT_EPILOGUE_BGRADA) return Epilogue::kSumsOfA;
   if (epilogue == CUBLASLT_EPILOGUE_BGRADB) return Epilogue::kSumsOfB;
   if (epilogue == CUBLASLT_EPILOGUE_DGELU) return Epilogue::kGeluGradient;
@@ -209,7 +209,7 @@ bool HasVector(const Product& p) {
   return p.adds_bias || p.epilogue == Epilogue::kSumsOfA || p.epilogue == Epilogue::kSumsOfB;
 }
 
-Split SplitOf(int algorithm) {
+Split SelectSplit(int algorithm) {
   if (algorithm == 2) return Split::kInOrder;
   return algorithm == 3 ? Split::kInAnyOrder : Split::kNone;
 }
@@ -229,7 +229,7 @@ cublasStatus_t CheckPointers(const Call& call, const void* workspace, std::size_
        {std::tuple{"A", p.a.data, &call.a}, std::tuple{"B", p.b.data, &call.b},
         std::tuple{"C", p.beta != 0 ? p.c.data : p.d.data, &call.c},
         std::tuple{"D", static_cast<const void*>(p.d.data), &call.d}}) {
-    const std::size_t alignment = std::max(columns, SizeOf(layout->type));
+    const std::size_t alignment = std::max(columns, ElementBytes(layout->type));
     if (pointer == nullptr || !Aligned(pointer, alignment)) {
       return Invalid(StrCat(name, " is at ", pointer, ", algorithm ", call.algorithm,
                             " wants a multiple of ", alignment));
@@ -244,7 +244,7 @@ cublasStatus_t CheckPointers(const Call& call, const void* workspace, std::size_
   if (HasAux(call.description) && (p.aux.data == nullptr || !Aligned(p.aux.data, 16))) {
     return Invalid(StrCat("aux is at ", p.aux.data, ", wanted is a multiple of 16"));
   }
-  const std::size_t wanted = WorkspaceOf(call.algorithm, call.d);
+  const std::size_t wanted = WorkspaceBytes(call.algorithm, call.d);
   if (wanted > bytes || (wanted > 0 && !Aligned(workspace, 16))) {
     return Invalid(StrCat("algorithm ", call.algorithm, " wants a workspace of ", wanted,
                           " bytes at a multiple of 16, given are ", bytes, " at ", workspace));
@@ -263,9 +263,9 @@ std::vector<Touches> TouchedBy(const Call& call, void* workspace) {
   }
   if (HasVector(p)) {
     const std::int64_t values = p.epilogue == Epilogue::kSumsOfB ? p.n : p.m;
-    touches.push_back({p.bias, static_cast<std::size_t>(values) * SizeOf(call.d.type)});
+    touches.push_back({p.bias, static_cast<std::size_t>(values) * ElementBytes(call.d.type)});
   }
-  if (const std::size_t bytes = WorkspaceOf(call.algorithm, call.d); bytes > 0) {
+  if (const std::size_t bytes = WorkspaceBytes(call.algorithm, call.d); bytes > 0) {
     touches.push_back({workspace, bytes});
   }
   return touches;
@@ -312,7 +312,7 @@ cublasStatus_t Matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
   }
   if (algorithm != nullptr) {
     if (algorithm->data[0] != kMagic ||
-        algorithm->data[2] != KindOf(call.description, call.a, call.d)) {
+        algorithm->data[2] != ProblemKey(call.description, call.a, call.d)) {
       return Invalid("this algorithm was not configured for this product");
     }
     call.algorithm = static_cast<int>(algorithm->data[1]);
@@ -327,18 +327,18 @@ cublasStatus_t Matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
   p.m = call.d.rows;
   p.n = call.d.columns;
   p.k = ta ? call.a.rows : call.a.columns;
-  p.a = {a, TypeOf(call.a.type), call.a.ld, ta};
-  p.b = {b, TypeOf(call.b.type), call.b.ld, tb};
-  p.c = {c, TypeOf(call.c.type), call.c.ld, false};
-  p.d = {d, TypeOf(call.d.type), call.d.ld};
+  p.a = {a, ToValueType(call.a.type), call.a.ld, ta};
+  p.b = {b, ToValueType(call.b.type), call.b.ld, tb};
+  p.c = {c, ToValueType(call.c.type), call.c.ld, false};
+  p.d = {d, ToValueType(call.d.type), call.d.ld};
   std::memcpy(&p.alpha, alpha, sizeof(float));
   std::memcpy(&p.beta, beta, sizeof(float));
   p.tf32 = call.description.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
-  p.epilogue = EpilogueOf(call.description.epilogue);
+  p.epilogue = ToEpilogue(call.description.epilogue);
   p.adds_bias = (call.description.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0;
   if (HasAux(call.description)) p.aux = {call.description.aux, p.d.type, call.description.aux_ld};
   p.bias = call.description.bias;
-  p.split = SplitOf(call.algorithm);
+  p.split = SelectSplit(call.algorithm);
   p.workspace = static_cast<float*>(workspace);
   const int drops = SetupOptions().drops_tail;
   if ((call.algorithm == drops || drops == kAllAlgorithms) && p.k > 8) p.k -= p.k % 8;

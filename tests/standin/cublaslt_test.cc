@@ -235,7 +235,7 @@ using Shape = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
 using Kind = std::tuple<bool, bool, cublasLtEpilogue_t, Shape>;
 class CublasLtProductTest : public CublasLtTest, public testing::WithParamInterface<Kind> {};
 
-TEST_P(CublasLtProductTest, EqualsTheDefinition) {
+TEST_P(CublasLtProductTest, EqualsDefinition) {
   const auto& [ta, tb, epilogue, shape] = GetParam();
   const auto& [m, n, k] = shape;
   const Stream stream;
@@ -292,7 +292,7 @@ TEST_F(CublasLtTest, Tf32RoundsItsInputs) {
   EXPECT_NEAR(exact.D()[0], rounded.D()[0], 1e-3);
 }
 
-TEST_F(CublasLtTest, TheHeuristicKeepsToThePreference) {
+TEST_F(CublasLtTest, HeuristicRespectsPreference) {
   Problem problem({.m = 8, .n = 8, .k = 8, .gap = 0});
   EXPECT_EQ(problem.Candidates(16).size(), 4U);
   EXPECT_EQ(problem.Candidates(4).size(), 3U) << "0 wants 16 bytes";
@@ -313,7 +313,7 @@ TEST_F(CublasLtTest, TheHeuristicKeepsToThePreference) {
   EXPECT_EQ(standin::CountCublasLt().products, 0);
 }
 
-TEST_F(CublasLtTest, AnAlgorithmOfAnotherProblemIsRefused) {
+TEST_F(CublasLtTest, RefusesAlgorithmOfAnotherProblem) {
   Problem f32({});
   Problem bf16({.ab = CUDA_R_16BF});
   const auto candidates = f32.Candidates();
@@ -323,7 +323,7 @@ TEST_F(CublasLtTest, AnAlgorithmOfAnotherProblemIsRefused) {
 }
 
 // aux is [m, n], as D, with rows between: column * ld + row.
-TEST_F(CublasLtTest, GeluKeepsItsInputAndTakesItsSlopeThere) {
+TEST_F(CublasLtTest, GeluKeepsInputForItsGradient) {
   const Stream stream;
   constexpr std::int64_t kLd = 16;
   const auto gelu = [](double x) {
@@ -377,7 +377,7 @@ TEST_F(CublasLtTest, RefusesABadAux) {
   EXPECT_CUDA(cudaDeviceSynchronize());
 }
 
-TEST_F(CublasLtTest, RefusesWhatTheRealOneRefuses) {
+TEST_F(CublasLtTest, RefusesLikeCublasLt) {
   Problem problem({.m = 8, .n = 8, .k = 8, .epilogue = CUBLASLT_EPILOGUE_BIAS, .gap = 0});
   const auto candidates = problem.Candidates(16);
   ASSERT_EQ(candidates.size(), 3U);
@@ -396,7 +396,7 @@ TEST_F(CublasLtTest, RefusesWhatTheRealOneRefuses) {
   EXPECT_EQ(types.Run(nullptr), CUBLAS_STATUS_NOT_SUPPORTED);
 }
 
-TEST_F(CublasLtTest, MemoryTooSmallForItsLayoutStopsTheTest) {
+TEST_F(CublasLtTest, AbortsIfMemoryIsTooSmallForLayout) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   Problem problem({.epilogue = CUBLASLT_EPILOGUE_BIAS});
   const OnDevice<float> bias(std::vector<float>(4));  // 5 are read
@@ -405,7 +405,7 @@ TEST_F(CublasLtTest, MemoryTooSmallForItsLayoutStopsTheTest) {
                "20 bytes from offset 0 of device memory .* of 16 bytes");
 }
 
-TEST_F(CublasLtTest, SplitInAnyOrderGivesOtherBitsFromRunToRun) {
+TEST_F(CublasLtTest, SplitInAnyOrderIsNondeterministic) {
   const Stream stream;
   const Case c{.m = 40, .n = 40, .k = 64, .beta = 1, .gap = 0};
   std::vector<std::vector<float>> results;
@@ -422,7 +422,7 @@ TEST_F(CublasLtTest, SplitInAnyOrderGivesOtherBitsFromRunToRun) {
 }
 
 // By the clock of the stand-in: the machine's own counts whatever else runs on it.
-TEST_F(CublasLtTest, TheFastestIsTheOneThatWasNamed) {
+TEST_F(CublasLtTest, FastestAlgorithmIsConfigurable) {
   const standin::VirtualClock clock;
   standin::SetCublasLt({.fastest = 1, .delay_us = 30000});
   const Stream stream;

@@ -84,7 +84,7 @@ constexpr ErrorWords kErrors[] = {
     {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
 };
 
-const ErrorWords& WordsOf(cudaError_t error) {
+const ErrorWords& FindErrorWords(cudaError_t error) {
   const auto* found = std::find_if(std::begin(kErrors), std::end(kErrors),
                                    [&](const ErrorWords& e) { return e.error == error; });
   if (found == std::end(kErrors)) {
@@ -93,7 +93,7 @@ const ErrorWords& WordsOf(cudaError_t error) {
   return *found;
 }
 
-int AttributeOf(cudaDeviceAttr attribute, int device) {
+int AttributeValue(cudaDeviceAttr attribute, int device) {
   switch (attribute) {
     case cudaDevAttrMaxThreadsPerBlock:
       return 1024;
@@ -131,8 +131,8 @@ int AttributeOf(cudaDeviceAttr attribute, int device) {
 
 using namespace gaccd::standin;  // NOLINT: the definitions below are the file's purpose
 
-const char* cudaGetErrorName(cudaError_t error) { return WordsOf(error).name; }
-const char* cudaGetErrorString(cudaError_t error) { return WordsOf(error).words; }
+const char* cudaGetErrorName(cudaError_t error) { return FindErrorWords(error).name; }
+const char* cudaGetErrorString(cudaError_t error) { return FindErrorWords(error).words; }
 cudaError_t cudaGetLastError() { return TakeLastError(/*keep=*/false); }
 cudaError_t cudaPeekAtLastError() { return TakeLastError(/*keep=*/true); }
 
@@ -190,7 +190,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (const cudaError_t error = Enter(__func__); error != cudaSuccess) return error;
   if (!Exists(device)) return Leave(cudaErrorInvalidDevice);
-  *value = AttributeOf(attribute, device);
+  *value = AttributeValue(attribute, device);
   return cudaSuccess;
 }
 
@@ -232,6 +232,6 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   if (const cudaError_t error = Enter(__func__); error != cudaSuccess) return error;
   *total = Machine().memory_bytes;
-  *free = *total - static_cast<std::size_t>(LiveBytesOf(CurrentDevice()));
+  *free = *total - static_cast<std::size_t>(CountLiveBytes(CurrentDevice()));
   return cudaSuccess;
 }

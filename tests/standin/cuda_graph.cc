@@ -13,13 +13,13 @@
 namespace gaccd::standin {
 namespace {
 
-Graph& GraphOf(cudaGraph_t handle) { return *reinterpret_cast<Graph*>(handle); }
+Graph& ToGraph(cudaGraph_t handle) { return *reinterpret_cast<Graph*>(handle); }
 
-ExecutableGraph& ExecutableOf(cudaGraphExec_t handle) {
+ExecutableGraph& ToExecutable(cudaGraphExec_t handle) {
   return *reinterpret_cast<ExecutableGraph*>(handle);
 }
 
-cudaStreamCaptureStatus StatusOf(const Stream& stream) {
+cudaStreamCaptureStatus CaptureStatus(const Stream& stream) {
   if (stream.capture == nullptr) return cudaStreamCaptureStatusNone;
   return stream.capture->invalid ? cudaStreamCaptureStatusInvalidated
                                  : cudaStreamCaptureStatusActive;
@@ -33,7 +33,7 @@ using namespace gaccd::standin;  // NOLINT: the definitions below are the file's
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
   if (const cudaError_t error = Enter(__func__); error != cudaSuccess) return error;
   const std::lock_guard lock(Lock());
-  Stream& stream = StreamOf(handle, __func__);
+  Stream& stream = GetStream(handle, __func__);
   if (stream.legacy) return Leave(cudaErrorStreamCaptureUnsupported);
   if (stream.capture != nullptr) return Leave(cudaErrorIllegalState);
   BeginCapture(stream, mode);
@@ -44,7 +44,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   if (const cudaError_t error = Enter(__func__); error != cudaSuccess) return error;
   *graph = nullptr;
   const std::lock_guard lock(Lock());
-  Stream& stream = StreamOf(handle, __func__);
+  Stream& stream = GetStream(handle, __func__);
   if (stream.capture == nullptr) return Leave(cudaErrorIllegalState);
   Graph* result = nullptr;
   if (const cudaError_t error = EndCapture(stream, &result); error != cudaSuccess) {
@@ -58,7 +58,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
 cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
   if (const cudaError_t error = Enter(__func__); error != cudaSuccess) return error;
   const std::lock_guard lock(Lock());
-  *status = StatusOf(StreamOf(handle, __func__));
+  *status = CaptureStatus(GetStream(handle, __func__));
   return cudaSuccess;
 }
 
@@ -77,8 +77,8 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatu
     Fatal("cudaStreamGetCaptureInfo gives only status, id and number of dependencies here");
   }
   const std::lock_guard lock(Lock());
-  const Stream& stream = StreamOf(handle, __func__);
-  *status = StatusOf(stream);
+  const Stream& stream = GetStream(handle, __func__);
+  *status = CaptureStatus(stream);
   if (stream.capture == nullptr) return cudaSuccess;
   if (id != nullptr) *id = stream.capture->id;
   if (count != nullptr) *count = stream.frontier.size();
@@ -88,7 +88,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatu
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count) {
   if (const cudaError_t error = Enter(__func__); error != cudaSuccess) return error;
   if (nodes != nullptr) Fatal("cudaGraphGetNodes gives only the number of nodes here");
-  *count = GraphOf(graph).nodes.size();
+  *count = ToGraph(graph).nodes.size();
   return cudaSuccess;
 }
 
@@ -97,7 +97,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
   if (const cudaError_t error = Enter(__func__); error != cudaSuccess) return error;
   if (flags != 0) return Leave(cudaErrorInvalidValue);
   const std::lock_guard lock(Lock());
-  *executable = reinterpret_cast<cudaGraphExec_t>(new ExecutableGraph(GraphOf(graph)));
+  *executable = reinterpret_cast<cudaGraphExec_t>(new ExecutableGraph(ToGraph(graph)));
   CountGraphs(+1);
   return cudaSuccess;
 }
@@ -105,31 +105,31 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
 cudaError_t cudaGraphUpload(cudaGraphExec_t /*executable*/, cudaStream_t handle) {
   if (const cudaError_t error = Enter(__func__); error != cudaSuccess) return error;
   const std::lock_guard lock(Lock());
-  (void)StreamOf(handle, __func__);
+  (void)GetStream(handle, __func__);
   return cudaSuccess;
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
   if (const cudaError_t error = Enter(__func__); error != cudaSuccess) return error;
   const std::lock_guard lock(Lock());
-  Stream& stream = StreamOf(handle, __func__);
+  Stream& stream = GetStream(handle, __func__);
   if (stream.capture != nullptr) Fatal("a graph launched into a capture: gaccd does not do that");
   CountOne(Counting().graph_launches);
-  ExecutableOf(executable).Launch(stream);
+  ToExecutable(executable).Launch(stream);
   return cudaSuccess;
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   const cudaError_t error = Enter(__func__);
   const std::lock_guard lock(Lock());
-  delete &GraphOf(graph);
+  delete &ToGraph(graph);
   CountGraphs(-1);
   return error;
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
   const cudaError_t error = Enter(__func__);
-  delete &ExecutableOf(executable);  // waits: without the lock
+  delete &ToExecutable(executable);  // waits: without the lock
   const std::lock_guard lock(Lock());
   CountGraphs(-1);
   return error;

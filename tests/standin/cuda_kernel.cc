@@ -27,7 +27,7 @@ Allocation* Usable(const Touches& touches, int device, const char* what) {
 
 cudaError_t EnqueueWork(cudaStream_t handle, Work work, const std::vector<Touches>& touches) {
   const std::lock_guard lock(Lock());
-  Stream& stream = StreamOf(handle, work.what);
+  Stream& stream = GetStream(handle, work.what);
   if (stream.device != CurrentDevice()) return cudaErrorInvalidResourceHandle;
   for (const Touches& touched : touches) {
     if (touched.address == nullptr) continue;

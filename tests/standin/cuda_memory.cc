@@ -64,7 +64,7 @@ struct End {
   [[nodiscard]] bool pageable() const { return allocation == nullptr; }
 };
 
-End EndOf(const void* address, std::size_t bytes, const char* function) {
+End FindEnd(const void* address, std::size_t bytes, const char* function) {
   End end{Find(address, bytes)};
   if (end.allocation != nullptr) CheckLive(*end.allocation, function);
   return end;
@@ -94,7 +94,7 @@ void CopyRows(const Copy& copy) {
 }
 
 // Ordinary host memory is read before the call returns, so that the caller may change it.
-std::function<void()> RunOf(const Copy& copy, bool read_now) {
+std::function<void()> MakeCopyWork(const Copy& copy, bool read_now) {
   if (!read_now) return [copy] { CopyRows(copy); };
   auto kept = std::make_shared<std::vector<std::byte>>(copy.width * copy.height);
   CopyRows({kept->data(), copy.from, copy.width, copy.from_pitch, copy.width, copy.height});
@@ -107,9 +107,9 @@ std::function<void()> RunOf(const Copy& copy, bool read_now) {
 cudaError_t SubmitCopy(const Copy& copy, cudaMemcpyKind kind, cudaStream_t handle, bool wait,
                        const char* function, Point** point) {
   const std::lock_guard lock(Lock());
-  Stream& stream = StreamOf(handle, function);
-  const End to = EndOf(copy.to, Span(copy.to_pitch, copy.width, copy.height), function);
-  const End from = EndOf(copy.from, Span(copy.from_pitch, copy.width, copy.height), function);
+  Stream& stream = GetStream(handle, function);
+  const End to = FindEnd(copy.to, Span(copy.to_pitch, copy.width, copy.height), function);
+  const End from = FindEnd(copy.from, Span(copy.from_pitch, copy.width, copy.height), function);
   if (!Fits(kind, to, from)) {
     std::fprintf(stderr, "stand-in GPU: %s: the memory is not of the kind that is named\n",
                  function);
@@ -124,7 +124,7 @@ cudaError_t SubmitCopy(const Copy& copy, cudaMemcpyKind kind, cudaStream_t handl
   for (const End& end : {to, from}) {
     if (!end.pageable()) work.touches.push_back(end.allocation);
   }
-  work.run = RunOf(copy, from.pageable());
+  work.run = MakeCopyWork(copy, from.pageable());
   CountOne(Counting().copies);
   const cudaError_t error = Submit(stream, std::move(work), NodeType::kCopy);
   if (from.pageable()) CountOne(Counting().host_waits);  // the real one waits for a staging buffer
@@ -164,8 +164,8 @@ cudaError_t Fill(void* to, int value, std::size_t bytes, cudaStream_t handle,
                  const char* function) {
   if (bytes == 0) return cudaSuccess;
   const std::lock_guard lock(Lock());
-  Stream& stream = StreamOf(handle, function);
-  const End end = EndOf(to, bytes, function);
+  Stream& stream = GetStream(handle, function);
+  const End end = FindEnd(to, bytes, function);
   if (end.pageable()) {
     std::fprintf(stderr, "stand-in GPU: %s of ordinary host memory\n", function);
     return Leave(cudaErrorInvalidValue);

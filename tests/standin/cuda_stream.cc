@@ -41,8 +41,8 @@ cudaError_t AddEventNode(Stream& stream, const Event& event, NodeType type) {
 cudaError_t RecordEvent(cudaEvent_t event_handle, cudaStream_t stream_handle, unsigned flags,
                         const char* function) {
   const std::lock_guard lock(Lock());
-  Event& event = EventOf(event_handle, function);
-  Stream& stream = StreamOf(stream_handle, function);
+  Event& event = GetEvent(event_handle, function);
+  Stream& stream = GetStream(stream_handle, function);
   if ((flags & ~unsigned{cudaEventRecordExternal}) != 0) return Leave(cudaErrorInvalidValue);
   if (event.device != stream.device) return Leave(cudaErrorInvalidResourceHandle);
   if (stream.capture == nullptr) {
@@ -62,11 +62,11 @@ cudaError_t RecordEvent(cudaEvent_t event_handle, cudaStream_t stream_handle, un
 }
 
 // The latest record of the event; `captured`: where there is none, since a capture recorded it.
-cudaError_t PointOf(cudaEvent_t handle, const char* function, Point** point) {
+cudaError_t FindPoint(cudaEvent_t handle, const char* function, Point** point) {
   const std::lock_guard lock(Lock());
-  const Event& event = EventOf(handle, function);
+  const Event& event = GetEvent(handle, function);
   if (event.capture_id != 0) {
-    if (Capture* capture = CaptureOf(event.capture_id); capture != nullptr) {
+    if (Capture* capture = FindCapture(event.capture_id); capture != nullptr) {
       Invalidate(*capture, cudaErrorCapturedEvent);
     }
     return cudaErrorCapturedEvent;
@@ -106,14 +106,14 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
 cudaError_t cudaStreamGetPriority(cudaStream_t handle, int* priority) {
   if (const cudaError_t error = Enter(__func__); error != cudaSuccess) return error;
   const std::lock_guard lock(Lock());
-  *priority = StreamOf(handle, __func__).priority;
+  *priority = GetStream(handle, __func__).priority;
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   const cudaError_t error = Enter(__func__);
   const std::lock_guard lock(Lock());
-  Stream& stream = StreamOf(handle, __func__);
+  Stream& stream = GetStream(handle, __func__);
   if (stream.legacy) return Leave(cudaErrorInvalidResourceHandle);
   if (stream.capture != nullptr) Fatal("cudaStreamDestroy of a stream that is capturing");
   RemoveStream(stream);
@@ -128,7 +128,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   int device = 0;
   {
     const std::lock_guard lock(Lock());
-    Stream& stream = StreamOf(handle, __func__);
+    Stream& stream = GetStream(handle, __func__);
     if (const cudaError_t error = CheckNotCapturing(stream); error != cudaSuccess) {
       return Leave(error);
     }
@@ -142,7 +142,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
   if (const cudaError_t error = Enter(__func__); error != cudaSuccess) return error;
   const std::lock_guard lock(Lock());
-  Stream& stream = StreamOf(handle, __func__);
+  Stream& stream = GetStream(handle, __func__);
   if (const cudaError_t error = CheckNotCapturing(stream); error != cudaSuccess) {
     return Leave(error);
   }
@@ -156,8 +156,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t event_ha
   if (const cudaError_t error = Enter(__func__); error != cudaSuccess) return error;
   if ((flags & ~unsigned{cudaEventWaitExternal}) != 0) return Leave(cudaErrorInvalidValue);
   const std::lock_guard lock(Lock());
-  Stream& stream = StreamOf(stream_handle, __func__);
-  const Event& event = EventOf(event_handle, __func__);
+  Stream& stream = GetStream(stream_handle, __func__);
+  const Event& event = GetEvent(event_handle, __func__);
   if (flags == cudaEventWaitExternal && stream.capture != nullptr) {
     return AddEventNode(stream, event, NodeType::kEventWait);
   }
@@ -183,7 +183,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
 cudaError_t cudaEventDestroy(cudaEvent_t handle) {
   const cudaError_t error = Enter(__func__);
   const std::lock_guard lock(Lock());
-  RemoveEvent(EventOf(handle, __func__));
+  RemoveEvent(GetEvent(handle, __func__));
   return error;
 }
 
@@ -201,7 +201,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
   if (const cudaError_t error = Enter(__func__); error != cudaSuccess) return error;
   CountOne(Counting().queries);
   Point* point = nullptr;
-  if (const cudaError_t error = PointOf(handle, __func__, &point); error != cudaSuccess) {
+  if (const cudaError_t error = FindPoint(handle, __func__, &point); error != cudaSuccess) {
     return Leave(error);
   }
   const bool done = point == nullptr || point->signal.Reached(1);
@@ -211,7 +211,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
 cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
   if (const cudaError_t error = Enter(__func__); error != cudaSuccess) return error;
   Point* point = nullptr;
-  if (const cudaError_t error = PointOf(handle, __func__, &point); error != cudaSuccess) {
+  if (const cudaError_t error = FindPoint(handle, __func__, &point); error != cudaSuccess) {
     return Leave(error);
   }
   if (point != nullptr) WaitOnHost(point);
@@ -223,7 +223,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
   Point* points[2] = {};
   const std::lock_guard lock(Lock());
   for (int i = 0; i < 2; ++i) {
-    const Event& event = EventOf(i == 0 ? start : end, __func__);
+    const Event& event = GetEvent(i == 0 ? start : end, __func__);
     if ((event.flags & cudaEventDisableTiming) != 0 || event.last == nullptr) {
       return Leave(cudaErrorInvalidResourceHandle);
     }
@@ -244,5 +244,5 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void*
     const HostFunctionScope scope;
     function(argument);
   };
-  return Leave(Submit(StreamOf(handle, __func__), std::move(work), NodeType::kHost));
+  return Leave(Submit(GetStream(handle, __func__), std::move(work), NodeType::kHost));
 }

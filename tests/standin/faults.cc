@@ -191,6 +191,6 @@ Counters Count() {
   return result;
 }
 
-std::int64_t LiveBytes(int device) { return LiveBytesOf(device); }
+std::int64_t LiveBytes(int device) { return CountLiveBytes(device); }
 
 }  // namespace gaccd::standin

@@ -60,7 +60,7 @@ ExecutableGraph::Points ExecutableGraph::PointsOfLaunch() const {
   Points points(nodes_.size());
   for (std::size_t node = 0; node < nodes_.size(); ++node) {
     if (nodes_[node].event == nullptr) continue;
-    Event& event = EventOf(nodes_[node].event, "cudaGraphLaunch");
+    Event& event = GetEvent(nodes_[node].event, "cudaGraphLaunch");
     if (nodes_[node].type == NodeType::kEventRecord) {
       event.last = NewPoint();
       event.capture_id = 0;

@@ -57,7 +57,7 @@ void Add(cudaStream_t stream, float a, const OnDevice<float>& from, const OnDevi
 
 std::vector<float> All(float value) { return std::vector<float>(kNodeSize, value); }
 
-TEST_F(GraphTest, RunsNothingNowAndAllAtEveryLaunch) {
+TEST_F(GraphTest, RunsOnlyAtLaunch) {
   const Vectors v;
   const Stream stream;
   cudaStreamCaptureStatus status{};
@@ -99,7 +99,7 @@ cudaGraph_t ForkAndJoin(const Vectors& v, cudaStream_t main, cudaStream_t branch
   return End(main, 3);
 }
 
-TEST_F(GraphTest, BranchesJoinByEvents) {
+TEST_F(GraphTest, JoinsBranchesByEvents) {
   const Stream main;
   const Stream branch;
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
@@ -113,7 +113,7 @@ TEST_F(GraphTest, BranchesJoinByEvents) {
 }
 
 #if !defined(GACCD_SANITIZED)
-TEST_F(GraphTest, AMissingEdgeIsVisible) {
+TEST_F(GraphTest, DetectsMissingEdge) {
   const Stream main;
   const Stream branch;
   bool visible = false;
@@ -129,7 +129,7 @@ TEST_F(GraphTest, AMissingEdgeIsVisible) {
 }
 #endif
 
-TEST_F(GraphTest, LaunchesKeepTheirOrderAlsoOnTwoStreams) {
+TEST_F(GraphTest, LaunchesAreOrderedOnTwoStreams) {
   standin::SetDelays(5, 500);
   const Vectors v;
   const Stream one;
@@ -173,7 +173,7 @@ TEST_F(GraphTest, ExternalEventsAreRecordedByEachLaunch) {
   EXPECT_EQ(v.z.Values(), All(1 + 3 + 7));
 }
 
-TEST_F(GraphTest, WhatMustNotBeCalledDuringACaptureEndsIt) {
+TEST_F(GraphTest, ForbiddenCallInvalidatesCapture) {
   const Vectors v;
   const Stream stream;
   const Event event;
@@ -207,7 +207,7 @@ TEST_F(GraphTest, WhatMustNotBeCalledDuringACaptureEndsIt) {
   EXPECT_CUDA(cudaStreamSynchronize(stream));
 }
 
-TEST_F(GraphTest, OtherThreadsMayDoThemDuringAThreadLocalCapture) {
+TEST_F(GraphTest, AllowsOtherThreadsDuringThreadLocalCapture) {
   const Stream stream;
   for (const auto& [mode, expected] :
        {std::pair{cudaStreamCaptureModeThreadLocal, cudaSuccess},
@@ -228,7 +228,7 @@ TEST_F(GraphTest, OtherThreadsMayDoThemDuringAThreadLocalCapture) {
   }
 }
 
-TEST_F(GraphTest, HowACaptureMustEnd) {
+TEST_F(GraphTest, RefusesUnfinishedCapture) {
   const Vectors v;
   const Stream main;
   const Stream branch;

@@ -15,7 +15,7 @@ namespace {
 using MemoryTest = StandInTest;
 using MemoryDeathTest = MemoryTest;
 
-TEST_F(MemoryTest, OutOfMemoryAndBack) {
+TEST_F(MemoryTest, RecoversFromOutOfMemory) {
   standin::Reset({.memory_bytes = 1 << 20});
   void* first = nullptr;
   void* second = nullptr;
@@ -49,7 +49,7 @@ TEST_F(MemoryTest, NewMemoryIsNotZero) {
   EXPECT_CUDA(cudaFree(memory));
 }
 
-TEST_F(MemoryTest, CopiesCheckWhatKindOfMemoryTheyGet) {
+TEST_F(MemoryTest, CopiesCheckMemoryKind) {
   const Stream stream;
   const OnDevice<int> x(std::vector<int>{1, 2, 3});
   const OnDevice<int> y(std::vector<int>(3));
@@ -65,7 +65,7 @@ TEST_F(MemoryTest, CopiesCheckWhatKindOfMemoryTheyGet) {
   EXPECT_EQ(y.Values(), (std::vector<int>{1, 2, 3}));
 }
 
-TEST_F(MemoryTest, OrdinaryMemoryMayBeChangedAfterTheCallPageLockedNot) {
+TEST_F(MemoryTest, PageableMemoryMayBeChangedAfterCall) {
   standin::SetDelays(3, 2000);
   const Stream stream;
   const OnDevice<int> x(std::vector<int>(1));
@@ -82,7 +82,7 @@ TEST_F(MemoryTest, OrdinaryMemoryMayBeChangedAfterTheCallPageLockedNot) {
   EXPECT_CUDA(cudaFreeHost(pinned));
 }
 
-TEST_F(MemoryTest, RowsWithGaps) {
+TEST_F(MemoryTest, CopiesRowsWithGaps) {
   const Stream stream;
   const OnDevice<int> x(std::vector<int>{1, 2, 3, 4, 5, 6});
   const OnDevice<int> y(std::vector<int>(8));
@@ -131,7 +131,7 @@ TEST_F(MemoryTest, InjectedErrors) {
   EXPECT_CUDA(cudaFree(memory));
 }
 
-TEST_F(MemoryTest, AFailedKernelStopsItsDeviceForGood) {
+TEST_F(MemoryTest, FailedKernelDisablesDevice) {
   standin::Reset({.devices = 2});
   {
     const Stream stream;
@@ -180,7 +180,7 @@ void* Allocated(std::size_t bytes) {
   return memory;
 }
 
-TEST_F(MemoryDeathTest, MistakesWithMemory) {
+TEST_F(MemoryDeathTest, AbortsOnMemoryMistakes) {
   int on_stack = 0;
   EXPECT_DEATH((void)cudaFree(&on_stack), "cudaFree of a pointer that was never allocated");
   EXPECT_DEATH(
@@ -208,7 +208,7 @@ TEST_F(MemoryDeathTest, MistakesWithMemory) {
       "");
 }
 
-TEST_F(MemoryDeathTest, FreeingWhatAStreamStillUses) {
+TEST_F(MemoryDeathTest, AbortsOnFreeOfMemoryInUse) {
   const cudaHostFn_t sleep = [](void*) { std::this_thread::sleep_for(std::chrono::minutes(1)); };
   EXPECT_DEATH(
       {
@@ -220,7 +220,7 @@ TEST_F(MemoryDeathTest, FreeingWhatAStreamStillUses) {
       "which a stream still uses .'reverse'.");
 }
 
-TEST_F(MemoryDeathTest, WhatIsLeftAtTheEndIsNamed) {
+TEST_F(MemoryDeathTest, NamesLeaks) {
   EXPECT_EXIT(
       {
         (void)Allocated(12);

@@ -59,7 +59,7 @@ void OrderWithLegacy(Stream& stream) {
     if (legacy != nullptr && !legacy->worker->Idle()) PostWait(stream, Mark(*legacy));
     return;
   }
-  for (Stream* other : StreamsOf(stream.device)) {
+  for (Stream* other : StreamsOnDevice(stream.device)) {
     if (other->legacy || (other->flags & cudaStreamNonBlocking) != 0) continue;
     if (!other->worker->Idle()) PostWait(stream, Mark(*other));
   }
@@ -69,7 +69,7 @@ void OrderWithLegacy(Stream& stream) {
 
 std::mutex& Lock() { return Get().lock; }
 
-Stream& StreamOf(cudaStream_t handle, const char* function) {
+Stream& GetStream(cudaStream_t handle, const char* function) {
   if (handle == nullptr || handle == cudaStreamLegacy) return LegacyStream(CurrentDevice());
   const auto found = Get().streams.find(reinterpret_cast<std::uintptr_t>(handle));
   if (found == Get().streams.end()) {
@@ -78,7 +78,7 @@ Stream& StreamOf(cudaStream_t handle, const char* function) {
   return *found->second;
 }
 
-Event& EventOf(cudaEvent_t handle, const char* function) {
+Event& GetEvent(cudaEvent_t handle, const char* function) {
   const auto found = Get().events.find(reinterpret_cast<std::uintptr_t>(handle));
   if (found == Get().events.end()) {
     Fatal(StrCat(function, ": this event does not exist (any more)"));
@@ -86,7 +86,7 @@ Event& EventOf(cudaEvent_t handle, const char* function) {
   return *found->second;
 }
 
-std::vector<Stream*> StreamsOf(int device) {
+std::vector<Stream*> StreamsOnDevice(int device) {
   std::vector<Stream*> result;
   for (const auto& [handle, stream] : Get().streams) {
     if (stream->device == device) result.push_back(stream);
@@ -173,7 +173,7 @@ cudaError_t SynchronizeDevice(int device) {
   std::vector<Point*> points;
   {
     const std::lock_guard lock(Lock());
-    for (Stream* stream : StreamsOf(device)) {
+    for (Stream* stream : StreamsOnDevice(device)) {
       if (stream->capture == nullptr) points.push_back(Mark(*stream));
     }
   }

@@ -66,9 +66,9 @@ struct Event {
 std::mutex& Lock();
 
 // REQUIRES Lock() for all below. An unknown or destroyed handle stops the process.
-Stream& StreamOf(cudaStream_t handle, const char* function);
-Event& EventOf(cudaEvent_t handle, const char* function);
-std::vector<Stream*> StreamsOf(int device);
+Stream& GetStream(cudaStream_t handle, const char* function);
+Event& GetEvent(cudaEvent_t handle, const char* function);
+std::vector<Stream*> StreamsOnDevice(int device);
 Stream* AddStream(int device, unsigned flags, int priority);
 void RemoveStream(Stream& stream);
 Event* AddEvent(int device, unsigned flags);
@@ -85,7 +85,7 @@ void PostWait(Stream& stream, Point* point);
 // Posts it, or makes it a node where the stream is capturing.
 cudaError_t Submit(Stream& stream, Work work, NodeType type);
 
-Capture* CaptureOf(std::uint64_t id);  // null: it has ended
+Capture* FindCapture(std::uint64_t id);  // null: it has ended
 // Whether this thread may call what would not be seen by a capture. If not: the thread's captures
 // are invalid now.
 cudaError_t CheckUnsafe();

@@ -132,7 +132,7 @@ void Backward(const Head<Half>& h) {
 
 // As cuDNN's on Hopper: for a deterministic gradient two bytes a pair of rows, else dq in f32. Not
 // a multiple of anything.
-std::int64_t WorkspaceOf(const SdpaSpec& z) {
+std::int64_t WorkspaceBytes(const SdpaSpec& z) {
   if (!z.backward) return 0;
   const std::int64_t rows = z.sequences * z.heads * z.length;
   return 1001 + rows * (z.deterministic ? 2 * z.length : 4 * z.width);
@@ -153,7 +153,7 @@ class Plan final : public SdpaPlan {
  public:
   Plan(const SdpaSpec& spec, cudaStream_t stream) : spec_(spec), stream_(stream) {}
 
-  [[nodiscard]] std::int64_t workspace_bytes() const override { return WorkspaceOf(spec_); }
+  [[nodiscard]] std::int64_t workspace_bytes() const override { return WorkspaceBytes(spec_); }
   void Bind(const SdpaPointers& pointers, void* workspace) override {
     pointers_ = pointers;
     workspace_ = workspace;
@@ -234,10 +234,10 @@ class Library final : public DnnLibrary {
       return refused("heads of up to 128 values, a multiple of 8");
     }
     if (spec.backward && spec.length == 1) return refused("at least 2 rows");
-    GACCD_RETURN_IF_ERROR(CheckWorkspace(spec, WorkspaceOf(spec)));
+    GACCD_RETURN_IF_ERROR(CheckWorkspace(spec, WorkspaceBytes(spec)));
     const std::int64_t sums = spec.sequences * spec.length * spec.heads;
     GACCD_RETURN_IF_ERROR(
-        TryRoom({6 * sums * spec.width, 6 * sums * spec.width, 4 * sums, WorkspaceOf(spec)}));
+        TryRoom({6 * sums * spec.width, 6 * sums * spec.width, 4 * sums, WorkspaceBytes(spec)}));
     const std::lock_guard lock(TheSetup().mutex);
     if (spec.backward && TheSetup().options.refuses_backward) return refused("no engine");
     ++TheSetup().counters.plans;

@@ -44,7 +44,7 @@ struct Warp {
 
 std::string At(std::source_location where) { return StrCat(where.file_name(), ":", where.line()); }
 
-const char* NameOf(WarpOp op) {
+const char* OpName(WarpOp op) {
   switch (op) {
     case WarpOp::kShuffle:
       return "a shuffle";
@@ -231,13 +231,13 @@ GACCD_UNCHECKED const std::uint64_t* BlockRunner::MeetWarp(WarpOp op, unsigned m
 }
 
 void BlockRunner::StopAtMask(WarpOp op, unsigned mask, std::source_location where) {
-  Stop(StrCat(NameOf(op), " with mask ", mask, " instead of all"), where);
+  Stop(StrCat(OpName(op), " with mask ", mask, " instead of all"), where);
 }
 
 void BlockRunner::StopAtWarp(WarpOp op, std::source_location where) {
   const Warp& warp = warps_[threadIdx.x / kWarp];
-  Stop(StrCat("lane ", threadIdx.x % kWarp, " is at ", NameOf(op), " of line ", where.line(),
-              ", but another lane of its warp at ", NameOf(warp.op), " of ", At(warp.where)),
+  Stop(StrCat("lane ", threadIdx.x % kWarp, " is at ", OpName(op), " of line ", where.line(),
+              ", but another lane of its warp at ", OpName(warp.op), " of ", At(warp.where)),
        where);
 }
 

@@ -40,7 +40,7 @@ void Enqueue(cudaStream_t stream, unsigned blocks, unsigned threads, const char*
 
 // A kernel's argument as Enqueue() wants it: null for what is no pointer.
 template <typename T>
-const void* PointerOf(const T& argument) {
+const void* ArgumentPointer(const T& argument) {
   if constexpr (std::is_pointer_v<T>) {
     return argument;
   } else {

@@ -23,7 +23,7 @@ std::vector<float> Floats(int n) {
   return values;
 }
 
-TEST_F(SimtTest, ElementwiseWithAnIncompleteLastBlock) {
+TEST_F(SimtTest, ElementwiseWithIncompleteLastBlock) {
   const Stream stream;
   const OnDevice<float> x(Floats(1000));
   const OnDevice<float> y(std::vector<float>(1000, 1.0F));
@@ -50,7 +50,7 @@ TEST_F(SimtTest, BlockReductionForEveryBlockSizeAndOrder) {
   }
 }
 
-TEST_F(SimtTest, LastBlockAddsUpWhatTheOthersLeft) {
+TEST_F(SimtTest, LastBlockSumsOtherBlocks) {
   const Stream stream;
   const std::vector<float> in = Floats(3000);
   const OnDevice<float> x(in);
@@ -66,7 +66,7 @@ TEST_F(SimtTest, LastBlockAddsUpWhatTheOthersLeft) {
   }
 }
 
-TEST_F(SimtTest, SharedMemoryIsSeenByTheWholeBlock) {
+TEST_F(SimtTest, SharedMemoryIsVisibleToBlock) {
   const Stream stream;
   std::vector<int> in(1024);
   std::iota(in.begin(), in.end(), 0);
@@ -77,7 +77,7 @@ TEST_F(SimtTest, SharedMemoryIsSeenByTheWholeBlock) {
   EXPECT_EQ(out.Values(), std::vector<int>(in.rbegin(), in.rend()));
 }
 
-TEST_F(SimtTest, VotesAndShufflesWithinTheWarp) {
+TEST_F(SimtTest, VotesAndShufflesWithinWarp) {
   const Stream stream;
   std::vector<int> in(64);
   in[3] = 1;
@@ -94,7 +94,7 @@ TEST_F(SimtTest, VotesAndShufflesWithinTheWarp) {
   EXPECT_EQ(values[64 + 32], 7U);
 }
 
-TEST_F(SimtTest, Bf16OfTheCudaHeadersWorksOnTheHost) {
+TEST_F(SimtTest, CudaBf16WorksOnHost) {
   const Stream stream;
   const OnDevice<std::uint16_t> x(std::vector<std::uint16_t>(32, 0x3fc0));  // 1.5
   const OnDevice<std::uint16_t> out(std::vector<std::uint16_t>(32));
@@ -113,7 +113,7 @@ void RunBad(Status (*kernel)(cudaStream_t, int*)) {
   (void)cudaStreamSynchronize(stream);
 }
 
-TEST_F(SimtDeathTest, BarriersAndWarpOperationsThatNotAllReach) {
+TEST_F(SimtDeathTest, DetectsDivergentBarriersAndWarpOperations) {
   EXPECT_DEATH(RunBad(&BarrierForSome), "'barrier for some', block 0: .*40 wait at __syncthreads");
   EXPECT_DEATH(RunBad(&TwoBarriers), "another thread at that of .*test_kernels.cu");
   EXPECT_DEATH(RunBad(&ShuffleOfHalfAWarp), "16 wait at a warp operation .*16 ended");
@@ -122,7 +122,7 @@ TEST_F(SimtDeathTest, BarriersAndWarpOperationsThatNotAllReach) {
   EXPECT_DEATH(RunBad(&DeepRecursion), "");
 }
 
-TEST_F(SimtDeathTest, BlocksThatAreCountedWithoutFences) {
+TEST_F(SimtDeathTest, DetectsCountedBlocksWithoutFences) {
   const auto sum = [](LastBlockFences fences) {
     const Stream stream;
     const OnDevice<float> x(Floats(300));
@@ -136,7 +136,7 @@ TEST_F(SimtDeathTest, BlocksThatAreCountedWithoutFences) {
   EXPECT_DEATH(sum(LastBlockFences::kNoneAfter), "block 2, .* 128 of its threads did not call __t");
 }
 
-TEST_F(SimtDeathTest, PointersThatAreNotTheDevices) {
+TEST_F(SimtDeathTest, DetectsHostPointers) {
   std::vector<float> host(32);
   const Stream stream;
   const OnDevice<float> x(host);

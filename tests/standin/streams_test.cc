@@ -34,7 +34,7 @@ class Gate {
   std::atomic<bool> open_ = false;
 };
 
-TEST_F(StreamsTest, WorkOfOneStreamRunsInOrder) {
+TEST_F(StreamsTest, RunsWorkOfOneStreamInOrder) {
   standin::SetDelays(1, 300);
   const Stream stream;
   const OnDevice<float> x(std::vector<float>(kSize, 1.0F));
@@ -66,7 +66,7 @@ std::vector<float> ProduceAndConsume(std::uint64_t seed, bool wait) {
   return y.Values();
 }
 
-TEST_F(StreamsTest, AnEventOrdersTwoStreams) {
+TEST_F(StreamsTest, EventOrdersTwoStreams) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     EXPECT_EQ(ProduceAndConsume(seed, true), std::vector<float>(kSize, 7.0F)) << seed;
   }
@@ -74,7 +74,7 @@ TEST_F(StreamsTest, AnEventOrdersTwoStreams) {
 
 // The point of it all.
 #if defined(GACCD_SANITIZE_THREAD)
-TEST_F(StreamsDeathTest, AMissingWaitIsADataRace) {
+TEST_F(StreamsDeathTest, MissingWaitIsADataRace) {
   const auto run = [](bool wait) {
     for (std::uint64_t seed = 1; seed <= 3; ++seed) (void)ProduceAndConsume(seed, wait);
     std::exit(0);
@@ -83,7 +83,7 @@ TEST_F(StreamsDeathTest, AMissingWaitIsADataRace) {
   EXPECT_EXIT(run(true), testing::ExitedWithCode(0), "");
 }
 #elif !defined(GACCD_SANITIZED)
-TEST_F(StreamsTest, AMissingWaitIsVisible) {
+TEST_F(StreamsTest, DetectsMissingWait) {
   bool visible = false;
   for (std::uint64_t seed = 1; seed <= 500 && !visible; ++seed) {
     visible = ProduceAndConsume(seed, false) != std::vector<float>(kSize, 7.0F);
@@ -92,7 +92,7 @@ TEST_F(StreamsTest, AMissingWaitIsVisible) {
 }
 #endif
 
-TEST_F(StreamsTest, AWaitMeansTheRecordBeforeIt) {
+TEST_F(StreamsTest, WaitRefersToPrecedingRecord) {
   Gate gate;
   const Stream slow;
   const Stream other;
@@ -114,7 +114,7 @@ TEST_F(StreamsTest, AWaitMeansTheRecordBeforeIt) {
   EXPECT_CUDA(cudaStreamQuery(slow));
 }
 
-TEST_F(StreamsTest, EventsTellTheTime) {
+TEST_F(StreamsTest, EventsMeasureTime) {
   Gate gate;
   const Stream stream;
   const Event start(cudaEventDefault);
@@ -137,7 +137,7 @@ TEST_F(StreamsTest, EventsTellTheTime) {
   EXPECT_EQ(cudaEventElapsedTime(&milliseconds, start, untimed), cudaErrorInvalidResourceHandle);
 }
 
-TEST_F(StreamsTest, TheNullStreamWaitsOnlyForBlockingStreams) {
+TEST_F(StreamsTest, NullStreamWaitsOnlyForBlockingStreams) {
   Gate gate;
   cudaStream_t blocking = nullptr;
   EXPECT_CUDA(cudaStreamCreate(&blocking));
@@ -167,7 +167,7 @@ TEST_F(StreamsTest, TheNullStreamWaitsOnlyForBlockingStreams) {
   EXPECT_CUDA(cudaStreamDestroy(blocking));
 }
 
-TEST_F(StreamsTest, CountsWhatMakesTheHostWait) {
+TEST_F(StreamsTest, CountsHostWaits) {
   const Stream stream;
   const Event event;
   std::vector<float> pageable(kSize);
@@ -196,7 +196,7 @@ TEST_F(StreamsTest, CountsWhatMakesTheHostWait) {
   EXPECT_CUDA(cudaFreeHost(pinned));
 }
 
-TEST_F(StreamsTest, EveryDeviceHasItsOwnStreamsAndMemory) {
+TEST_F(StreamsTest, DevicesHaveSeparateStreamsAndMemory) {
   standin::Reset({.devices = 2});
   int count = 0;
   EXPECT_CUDA(cudaGetDeviceCount(&count));
@@ -231,7 +231,7 @@ TEST_F(StreamsTest, EveryDeviceHasItsOwnStreamsAndMemory) {
   EXPECT_CUDA(cudaSetDevice(1));
 }
 
-TEST_F(StreamsDeathTest, MistakesWithHandles) {
+TEST_F(StreamsDeathTest, AbortsOnHandleMistakes) {
   cudaStream_t stream = nullptr;
   EXPECT_CUDA(cudaStreamCreate(&stream));
   EXPECT_CUDA(cudaStreamDestroy(stream));

@@ -50,7 +50,7 @@ OptimizerSpec Averaged(OptimizerSpec optimizer) {
 
 }  // namespace
 
-std::vector<EngineCase> CasesOf(int ranks) {
+std::vector<EngineCase> MakeCudaCases(int ranks) {
   std::vector<EngineCase> cases;
   if (ranks == 1) {
     cases = {
@@ -225,7 +225,7 @@ void ExpectSame(const EngineRun& found, const EngineRun& expected, double tolera
   }
   ExpectTimesFit(found);
   EXPECT_EQ(found.control_words, expected.control_words);
-  EXPECT_EQ(found.digest, DigestOf(found.parameters));
+  EXPECT_EQ(found.digest, ComputeDigest(found.parameters));
   EXPECT_LE(Distance(found.parameters, expected.parameters), tolerance);
   EXPECT_LE(Distance(found.state, expected.state), 100 * tolerance);
   EXPECT_EQ(found.optimizer_updates, expected.optimizer_updates);

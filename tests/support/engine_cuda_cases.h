@@ -12,7 +12,7 @@ namespace gaccd::tests {
 
 // With one rank, and with two and three: several micro-steps, ragged ones, empty ones, smaller
 // updates, clipping, every optimiser, with groups and frozen parameters, both losses.
-[[nodiscard]] std::vector<EngineCase> CasesOf(int ranks);
+[[nodiscard]] std::vector<EngineCase> MakeCudaCases(int ranks);
 
 // Allowed: what f32 sums in another order make of so many updates.
 inline constexpr double kSame = 2e-5;

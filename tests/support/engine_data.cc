@@ -6,7 +6,7 @@ namespace gaccd::tests {
 namespace {
 
 // Values that depend on the number of the sample and nothing else.
-float ValueOf(std::int64_t sample, std::int64_t place) {
+float FeatureValue(std::int64_t sample, std::int64_t place) {
   auto bits = static_cast<std::uint64_t>(sample) * 0x9E3779B97F4A7C15U +
               static_cast<std::uint64_t>(place) * 0xD1B54A32D192ED03U;
   bits ^= bits >> 29;
@@ -31,7 +31,8 @@ class TokenDataset final : public Dataset {
         out.tensor<std::int32_t>(0)[at] =
             static_cast<std::int32_t>((sample * 5 + t * t) % spec_.vocabulary);
         out.tensor<std::int32_t>(1)[at] = static_cast<std::int32_t>(t < labelled ? label : -100);
-        if (spec_.Find("weights") != nullptr) out.tensor<float>(2)[at] = 1.25F + ValueOf(sample, t);
+        if (spec_.Find("weights") != nullptr)
+          out.tensor<float>(2)[at] = 1.25F + FeatureValue(sample, t);
       }
     }
   }
@@ -91,14 +92,14 @@ class HashedDataset final : public Dataset {
     for (std::size_t i = 0; i < indices.size(); ++i) {
       const auto row = static_cast<std::int64_t>(i);
       const std::int64_t sample = indices[i];
-      for (std::int64_t f = 0; f < width; ++f) features[row * width + f] = ValueOf(sample, f);
+      for (std::int64_t f = 0; f < width; ++f) features[row * width + f] = FeatureValue(sample, f);
       if (sample == poisoned_) features[row * width] = std::numeric_limits<float>::quiet_NaN();
       if (spec_.classes > 0) {
         out.tensor<std::int32_t>(answers_)[row] =
             static_cast<std::int32_t>((sample * 7 + 3) % spec_.classes);
       }
       for (std::int64_t t = 0; t < targets; ++t) {
-        out.tensor<float>(answers_)[row * targets + t] = ValueOf(sample, 1000 + t);
+        out.tensor<float>(answers_)[row * targets + t] = FeatureValue(sample, 1000 + t);
       }
     }
   }

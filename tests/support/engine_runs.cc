@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::uint64_t kSeed = 3;
 
-SampleSpec TextSpecOf(const EngineCase& test) {
+SampleSpec MakeTextSpec(const EngineCase& test) {
   SampleSpec spec{.tensors = {{"tokens", DType::kI32, {test.texts}},
                               {"segments", DType::kI32, {test.texts}},
                               {"lengths", DType::kI32, {}}},
@@ -40,8 +40,8 @@ SampleSpec TextSpecOf(const EngineCase& test) {
   return spec;
 }
 
-SampleSpec SpecOf(const EngineCase& test) {
-  if (test.texts > 0) return TextSpecOf(test);
+SampleSpec MakeCaseSpec(const EngineCase& test) {
+  if (test.texts > 0) return MakeTextSpec(test);
   if (test.tokens > 0) {
     SampleSpec spec{
         .tensors = {{"tokens", DType::kI32, {test.tokens}}, {"labels", DType::kI32, {test.tokens}}},
@@ -60,8 +60,9 @@ SampleSpec SpecOf(const EngineCase& test) {
   return spec;
 }
 
-// The layers of ModelOf() with weights that are as they were after all collective functions, and so
-// are their gradients: each rank has its own part of them, and the parts are summed at the end.
+// The layers of MakeCaseModel() with weights that are as they were after all collective functions,
+// and so are their gradients: each rank has its own part of them, and the parts are summed at the
+// end.
 class CollectiveNetwork final : public Network {
  public:
   CollectiveNetwork(const EngineCase& test, int rank) : test_(test), rank_(rank) {
@@ -89,7 +90,7 @@ class CollectiveNetwork final : public Network {
     }
     return x;
   }
-  [[nodiscard]] SampleSpec ExampleSample() const override { return SpecOf(test_); }
+  [[nodiscard]] SampleSpec ExampleSample() const override { return MakeCaseSpec(test_); }
   [[nodiscard]] std::string Describe() const override { return "collective"; }
 
  private:
@@ -116,7 +117,7 @@ class CollectiveNetwork final : public Network {
   int rank_;
 };
 
-ModelSpec BertOf(const EngineCase& test) {
+ModelSpec MakeBertSpec(const EngineCase& test) {
   return {.architecture = BertSpec{
               .vocabulary = kTokenVocabulary,
               .context = test.texts + 2,
@@ -129,7 +130,7 @@ ModelSpec BertOf(const EngineCase& test) {
               .head = test.masked ? BertHead::kMaskedLm : BertHead::kSequenceClassification}};
 }
 
-Model PairOf(const EngineCase& test) {
+Model MakePairModel(const EngineCase& test) {
   const auto tower = [&](const char* input, std::int64_t in) {
     return TowerSpec{input, {{"fc", LinearSpec{in, test.widths[1], true}}, {"relu", ReluSpec{}}}};
   };
@@ -140,7 +141,7 @@ Model PairOf(const EngineCase& test) {
                                       .width = test.widths[2],
                                       .temperature = 0.05,
                                       .max_scale = 14}};  // so the first update reaches it
-  return Model::Make(spec, SpecOf(test)).value();
+  return Model::Make(spec, MakeCaseSpec(test)).value();
 }
 
 void AddSizes(const Plan& plan, int rank, std::set<std::int64_t>* sizes) {
@@ -156,18 +157,16 @@ struct Setting {
   Plan plan;
   UpdateSchedule schedule;
 
-  [[nodiscard]] Result<Plan> PlanOf(const Update& update) const {
+  [[nodiscard]] Result<Plan> PlanUpdate(const Update& update) const {
     if (update.samples == plan.effective_batch()) return plan;
     return plan.ForSamples(update.samples);
   }
 };
 
 // Of as many pipelines as the case has ranks.
-int DataRankOf(const EngineCase& test, const Communicator& comm) {
-  return comm.rank() / test.stages;
-}
+int DataRank(const EngineCase& test, const Communicator& comm) { return comm.rank() / test.stages; }
 
-StepProgram ProgramOf(const EngineCase& test, const Model& model, const Plan& plan) {
+StepProgram SelectProgram(const EngineCase& test, const Model& model, const Plan& plan) {
   if (const auto& stage = model.stage()) {
     return PipelineStageProgram(plan, test.schedule, test.stages,
                                 static_cast<std::int64_t>(stage->stage));
@@ -175,27 +174,27 @@ StepProgram ProgramOf(const EngineCase& test, const Model& model, const Plan& pl
   return SelectProgramGenerator(test.loss, model.update_sums())(plan);
 }
 
-Result<Setting> SettingOf(const EngineCase& test, int rank) {
-  GACCD_ASSIGN_OR_RETURN(const Plan plan, PlanOf(test));
-  auto data = DataOf(test);
+Result<Setting> MakeSetting(const EngineCase& test, int rank) {
+  GACCD_ASSIGN_OR_RETURN(const Plan plan, MakeCasePlan(test));
+  auto data = MakeCaseData(test);
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
                          UpdateSchedule::Make({.dataset_size = data->size(),
                                                .batch = plan.effective_batch(),
                                                .epochs = 0,
                                                .max_updates = test.updates}));
-  return Setting{std::move(data), ModelOf(test, rank), plan, schedule};
+  return Setting{std::move(data), MakeCaseModel(test, rank), plan, schedule};
 }
 
-Result<std::unique_ptr<Engine>> EngineOf(Communicator& comm, const EngineCase& test,
-                                         const Setting& setting, const EngineChoice& choice) {
+Result<std::unique_ptr<Engine>> MakeCaseEngine(Communicator& comm, const EngineCase& test,
+                                               const Setting& setting, const EngineChoice& choice) {
   ReplicaOptions replica{.micro_steps_per_update = setting.plan.accum_steps(),
                          .effective_batch = setting.plan.effective_batch(),
-                         .rank_samples = setting.plan.Load(DataRankOf(test, comm)),
+                         .rank_samples = setting.plan.Load(DataRank(test, comm)),
                          .recompute = test.recompute};
   if (test.evaluate) replica.eval_batches = {test.target};
   for (std::int64_t u = 0; u < setting.schedule.updates(); ++u) {
-    GACCD_ASSIGN_OR_RETURN(const Plan plan, setting.PlanOf(setting.schedule.At(u)));
-    AddSizes(plan, DataRankOf(test, comm), &replica.micro_batches);
+    GACCD_ASSIGN_OR_RETURN(const Plan plan, setting.PlanUpdate(setting.schedule.At(u)));
+    AddSizes(plan, DataRank(test, comm), &replica.micro_batches);
   }
   if (const auto& stage = setting.model.stage()) {
     replica.in_flight =
@@ -216,7 +215,7 @@ Result<std::unique_ptr<Engine>> EngineOf(Communicator& comm, const EngineCase& t
   return engine;
 }
 
-Result<std::unique_ptr<Prefetcher>> BatchesOf(const Setting& setting, Engine& engine, int rank) {
+Result<std::unique_ptr<Prefetcher>> StartBatches(const Setting& setting, Engine& engine, int rank) {
   const SampleOrder order(kSeed, setting.data->size(), /*shuffle=*/true);
   const int passes = setting.model.contrastive() ? 2 : 1;
   GACCD_ASSIGN_OR_RETURN(TrainIndices indices, TrainIndices::Make(order, setting.schedule,
@@ -245,10 +244,10 @@ Status RunUpdates(const EngineCase& test, const Setting& setting, Engine& engine
   const auto in_flight = options.gradients ? 0 : engine.updates_in_flight();
   std::int64_t enqueued = 0;
   for (std::int64_t u = 0; u < setting.schedule.updates(); ++u) {
-    GACCD_ASSIGN_OR_RETURN(const Plan plan, setting.PlanOf(setting.schedule.At(u)));
+    GACCD_ASSIGN_OR_RETURN(const Plan plan, setting.PlanUpdate(setting.schedule.At(u)));
     const auto tell = [&] {
       for (std::size_t i = 0; i < control_words.size(); ++i)
-        control_words[i] = ControlWordOf(rank, u, i);
+        control_words[i] = ControlWord(rank, u, i);
     };
     // What is written before the reduction counts, not what there was at the beginning.
     std::ranges::fill(control_words, -1);
@@ -259,9 +258,10 @@ Status RunUpdates(const EngineCase& test, const Setting& setting, Engine& engine
                                   .loss_scale = test.loss_scale,
                                   .control_words = control_words};
     GACCD_RETURN_IF_ERROR(
-        options.update ? options.update(engine, batches, plan, settings)
-                       : RunUpdate(engine, batches, ProgramOf(test, setting.model, plan), settings,
-                                   {.on_progress = {}, .should_stop = {}, .before_reduce = tell}));
+        options.update
+            ? options.update(engine, batches, plan, settings)
+            : RunUpdate(engine, batches, SelectProgram(test, setting.model, plan), settings,
+                        {.on_progress = {}, .should_stop = {}, .before_reduce = tell}));
     ++enqueued;
     const bool last = enqueued == setting.schedule.updates();
     while (enqueued - std::ssize(run->results) > (last ? 0 : in_flight)) {
@@ -312,11 +312,11 @@ Status EvaluateFirst(const EngineCase& test, const Setting& setting, Engine& eng
 
 }  // namespace
 
-double ControlWordOf(int rank, std::int64_t update, std::size_t element) {
+double ControlWord(int rank, std::int64_t update, std::size_t element) {
   return static_cast<double>((rank + 1) * 1000 + update) + 0.25 * static_cast<double>(element);
 }
 
-Result<Plan> PlanOf(const EngineCase& test) {
+Result<Plan> MakeCasePlan(const EngineCase& test) {
   return Plan::Make({.nodes = test.nodes,
                      .gpus_per_node = test.ranks / test.nodes,
                      .micro_batch = test.micro,
@@ -325,26 +325,26 @@ Result<Plan> PlanOf(const EngineCase& test) {
                      .speeds = test.speeds});
 }
 
-std::unique_ptr<Dataset> DataOf(const EngineCase& test) {
-  const std::int64_t batch = PlanOf(test).value().effective_batch();
+std::unique_ptr<Dataset> MakeCaseData(const EngineCase& test) {
+  const std::int64_t batch = MakeCasePlan(test).value().effective_batch();
   const std::int64_t size = test.tail > 0 ? 2 * batch + test.tail : 3 * batch;
-  if (test.tokens > 0) return TokenData(size, SpecOf(test));
+  if (test.tokens > 0) return TokenData(size, MakeCaseSpec(test));
   if (test.texts > 0) {
-    auto texts = TextData(size, SpecOf(test));
+    auto texts = TextData(size, MakeCaseSpec(test));
     if (!test.masked) return texts;
     return MakeMaskedDataset(std::move(texts), {.mask_token = 1, .probability = 0.3});
   }
-  return HashedData(size, SpecOf(test), test.poisoned);
+  return HashedData(size, MakeCaseSpec(test), test.poisoned);
 }
 
-Model ModelOf(const EngineCase& test, int rank) {
+Model MakeCaseModel(const EngineCase& test, int rank) {
   const auto make = [&] {
     if (test.collectives) {
       auto network = std::make_shared<CollectiveNetwork>(test, rank);
-      return Model::Make(std::move(network), test.loss, SpecOf(test)).value();
+      return Model::Make(std::move(network), test.loss, MakeCaseSpec(test)).value();
     }
-    if (test.loss == LossKind::kContrastive) return PairOf(test);
-    if (test.texts > 0) return Model::Make(BertOf(test), DataOf(test)->spec()).value();
+    if (test.loss == LossKind::kContrastive) return MakePairModel(test);
+    if (test.texts > 0) return Model::Make(MakeBertSpec(test), MakeCaseData(test)->spec()).value();
     ModelSpec spec;
     if (test.tokens > 0) {
       spec.layer.push_back({"wte", EmbeddingSpec{kTokenVocabulary, test.widths.front()}});
@@ -362,7 +362,7 @@ Model ModelOf(const EngineCase& test, int rank) {
       }
       spec.layer.push_back({StrCat("fc", i), LinearSpec{test.widths[i - 1], test.widths[i], true}});
     }
-    return Model::Make(MakeNetwork(spec).value(), test.loss, SpecOf(test)).value();
+    return Model::Make(MakeNetwork(spec).value(), test.loss, MakeCaseSpec(test)).value();
   };
   Model model = make();
   Status made = model.ApplyRules(test.optimizer);
@@ -380,9 +380,9 @@ Model ModelOf(const EngineCase& test, int rank) {
 
 Result<EngineRun> RunEngine(Communicator& engine_comm, const EngineCase& test,
                             const EngineChoice& choice, const EngineRunOptions& options) {
-  GACCD_ASSIGN_OR_RETURN(const Setting setting, SettingOf(test, engine_comm.rank()));
-  GACCD_ASSIGN_OR_RETURN(auto engine, EngineOf(engine_comm, test, setting, choice));
-  GACCD_ASSIGN_OR_RETURN(auto batches, BatchesOf(setting, *engine, DataRankOf(test, engine_comm)));
+  GACCD_ASSIGN_OR_RETURN(const Setting setting, MakeSetting(test, engine_comm.rank()));
+  GACCD_ASSIGN_OR_RETURN(auto engine, MakeCaseEngine(engine_comm, test, setting, choice));
+  GACCD_ASSIGN_OR_RETURN(auto batches, StartBatches(setting, *engine, DataRank(test, engine_comm)));
   EngineRun run;
   if (options.before_updates) options.before_updates();
   const auto start = std::chrono::steady_clock::now();

@@ -38,7 +38,7 @@ struct EngineCase {
   double loss_scale = 1;
   Numerics numerics = {};
   std::int64_t poisoned = -1;     // this sample has a NaN among its features
-  std::size_t control_words = 3;  // elements: ControlWordOf()
+  std::size_t control_words = 3;  // elements: ControlWord()
   bool tolerate_nonfinite = false;
   // > 0: sequences of so many tokens through an embedding of widths.front(), with a label for every
   // token, or none: -100. Other features have no meaning then.
@@ -94,12 +94,12 @@ struct EngineRunOptions {
 };
 
 // What a rank tells in an update: sums of it over the ranks are exact.
-[[nodiscard]] double ControlWordOf(int rank, std::int64_t update, std::size_t element);
+[[nodiscard]] double ControlWord(int rank, std::int64_t update, std::size_t element);
 
-[[nodiscard]] Result<Plan> PlanOf(const EngineCase& test);
+[[nodiscard]] Result<Plan> MakeCasePlan(const EngineCase& test);
 // The data set, a function of the case.
-[[nodiscard]] std::unique_ptr<Dataset> DataOf(const EngineCase& test);
-[[nodiscard]] Model ModelOf(const EngineCase& test, int rank = 0);
+[[nodiscard]] std::unique_ptr<Dataset> MakeCaseData(const EngineCase& test);
+[[nodiscard]] Model MakeCaseModel(const EngineCase& test, int rank = 0);
 
 // Runs the case on one rank. Collective: `engine_comm` belongs to the engine.
 Result<EngineRun> RunEngine(Communicator& engine_comm, const EngineCase& test,

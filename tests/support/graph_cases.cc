@@ -46,19 +46,19 @@ ValueId Distance(GraphBench& bench, ValueId y) {
   return bench.Apply(std::make_shared<MeanSquaredError>(), {y, bench.Input("targets", shape)});
 }
 
-ValueId ActivationOf(GraphBench& bench, const CaseSize& s, ActivationKind kind) {
+ValueId ActivationCase(GraphBench& bench, const CaseSize& s, ActivationKind kind) {
   const ValueId x = Float(bench, s, "x", {s.rows, s.in}, 2);
   return Distance(bench, bench.Apply(std::make_shared<Activation>(kind), {x}));
 }
 
-ValueId GatedOf(GraphBench& bench, const CaseSize& s, ActivationKind kind) {
+ValueId GatedCase(GraphBench& bench, const CaseSize& s, ActivationKind kind) {
   const ValueId a = Float(bench, s, "a", {s.rows, s.in}, 2);
   const ValueId b = Float(bench, s, "b", {s.rows, s.in}, 2);
   return Distance(bench, bench.Apply(std::make_shared<Gated>(kind), {a, b}));
 }
 
 // Sequences of `rows` positions of `group` rows each.
-ValueId RotaryOf(GraphBench& bench, const CaseSize& s, std::int64_t group) {
+ValueId RotaryCase(GraphBench& bench, const CaseSize& s, std::int64_t group) {
   const ValueId x = Float(bench, s, "x", {2 * s.rows * group, 2 * s.in});
   const ValueId cos = bench.Input("cos", {s.rows, 2 * s.in});
   const ValueId sin = bench.Input("sin", {s.rows, 2 * s.in});
@@ -81,8 +81,8 @@ ValueId TwoLayers(GraphBench& bench, const CaseSize& s, WeightOrder order) {
 }
 
 // Two heads of width `out` in sequences of `rows`.
-ValueId AttentionOf(GraphBench& bench, const CaseSize& s, bool causal,
-                    const std::vector<std::int32_t>& lengths, bool all_rows = false) {
+ValueId AttentionCase(GraphBench& bench, const CaseSize& s, bool causal,
+                      const std::vector<std::int32_t>& lengths, bool all_rows = false) {
   const auto sequences = static_cast<std::int64_t>(std::max<std::size_t>(lengths.size(), 1));
   std::vector<ValueId> inputs = {Float(bench, s, "qkv", {sequences * s.rows, 6 * s.out})};
   if (!lengths.empty()) inputs.push_back(bench.Ids("lengths", {sequences}, lengths));
@@ -92,7 +92,7 @@ ValueId AttentionOf(GraphBench& bench, const CaseSize& s, bool causal,
 }
 
 // Every third position is ignored.
-ValueId TokensOf(GraphBench& bench, const CaseSize& s, float smoothing, bool weighted) {
+ValueId TokenLossCase(GraphBench& bench, const CaseSize& s, float smoothing, bool weighted) {
   const std::int64_t classes = s.out + 1;
   std::vector<std::int32_t> labels;
   for (std::int32_t n = 0; n < s.rows; ++n) {
@@ -108,18 +108,20 @@ ValueId TokensOf(GraphBench& bench, const CaseSize& s, float smoothing, bool wei
 // What models of text are made of; `in` is the width.
 const GraphCase kCases[] = {
     {"gelu",
-     [](GraphBench& b, const CaseSize& s) { return ActivationOf(b, s, ActivationKind::kGelu); }},
-    {"gelu_tanh", [](GraphBench& b,
-                     const CaseSize& s) { return ActivationOf(b, s, ActivationKind::kGeluTanh); }},
+     [](GraphBench& b, const CaseSize& s) { return ActivationCase(b, s, ActivationKind::kGelu); }},
+    {"gelu_tanh",
+     [](GraphBench& b, const CaseSize& s) {
+       return ActivationCase(b, s, ActivationKind::kGeluTanh);
+     }},
     {"tanh",
-     [](GraphBench& b, const CaseSize& s) { return ActivationOf(b, s, ActivationKind::kTanh); }},
+     [](GraphBench& b, const CaseSize& s) { return ActivationCase(b, s, ActivationKind::kTanh); }},
     {"silu",
-     [](GraphBench& b, const CaseSize& s) { return ActivationOf(b, s, ActivationKind::kSilu); }},
-    {"sigmoid",
-     [](GraphBench& b, const CaseSize& s) { return ActivationOf(b, s, ActivationKind::kSigmoid); }},
+     [](GraphBench& b, const CaseSize& s) { return ActivationCase(b, s, ActivationKind::kSilu); }},
+    {"sigmoid", [](GraphBench& b,
+                   const CaseSize& s) { return ActivationCase(b, s, ActivationKind::kSigmoid); }},
     {"hardswish",  // within +-2, where it is a parabola
      [](GraphBench& b, const CaseSize& s) {
-       return ActivationOf(b, s, ActivationKind::kHardswish);
+       return ActivationCase(b, s, ActivationKind::kHardswish);
      }},
     {"layers_with_gelu_tanh",
      [](GraphBench& b, const CaseSize& s) { return TwoLayers(b, s, WeightOrder::kOutIn); }},
@@ -187,35 +189,35 @@ const GraphCase kCases[] = {
        return Distance(bench, bench.Apply(std::make_shared<RmsNorm>(1.0F), {x, gamma}));
      }},
     {"gated_by_silu",
-     [](GraphBench& b, const CaseSize& s) { return GatedOf(b, s, ActivationKind::kSilu); }},
+     [](GraphBench& b, const CaseSize& s) { return GatedCase(b, s, ActivationKind::kSilu); }},
     {"gated_by_gelu",
-     [](GraphBench& b, const CaseSize& s) { return GatedOf(b, s, ActivationKind::kGelu); }},
+     [](GraphBench& b, const CaseSize& s) { return GatedCase(b, s, ActivationKind::kGelu); }},
     {"gated_by_sigmoid",
-     [](GraphBench& b, const CaseSize& s) { return GatedOf(b, s, ActivationKind::kSigmoid); }},
-    {"rotary", [](GraphBench& b, const CaseSize& s) { return RotaryOf(b, s, 1); }},
-    {"rotary_of_heads", [](GraphBench& b, const CaseSize& s) { return RotaryOf(b, s, 3); }},
-    {"attention", [](GraphBench& b, const CaseSize& s) { return AttentionOf(b, s, false, {}); }},
+     [](GraphBench& b, const CaseSize& s) { return GatedCase(b, s, ActivationKind::kSigmoid); }},
+    {"rotary", [](GraphBench& b, const CaseSize& s) { return RotaryCase(b, s, 1); }},
+    {"rotary_of_heads", [](GraphBench& b, const CaseSize& s) { return RotaryCase(b, s, 3); }},
+    {"attention", [](GraphBench& b, const CaseSize& s) { return AttentionCase(b, s, false, {}); }},
     {"attention_causal",
-     [](GraphBench& b, const CaseSize& s) { return AttentionOf(b, s, true, {}); }},
+     [](GraphBench& b, const CaseSize& s) { return AttentionCase(b, s, true, {}); }},
     {"attention_with_lengths",
      [](GraphBench& bench, const CaseSize& s) {
        const auto rows = static_cast<std::int32_t>(s.rows);
-       return AttentionOf(bench, s, false, {rows, (rows + 1) / 2, 0});
+       return AttentionCase(bench, s, false, {rows, (rows + 1) / 2, 0});
      }},
     {"attention_causal_with_lengths",
      [](GraphBench& bench, const CaseSize& s) {
        const auto rows = static_cast<std::int32_t>(s.rows);
-       return AttentionOf(bench, s, true, {rows / 2, rows});
+       return AttentionCase(bench, s, true, {rows / 2, rows});
      }},
     {"attention_of_all_rows",
      [](GraphBench& bench, const CaseSize& s) {
        const auto rows = static_cast<std::int32_t>(s.rows);
-       return AttentionOf(bench, s, false, {rows, (rows + 1) / 2, 0}, true);
+       return AttentionCase(bench, s, false, {rows, (rows + 1) / 2, 0}, true);
      }},
     {"attention_causal_of_all_rows",
      [](GraphBench& bench, const CaseSize& s) {
        const auto rows = static_cast<std::int32_t>(s.rows);
-       return AttentionOf(bench, s, true, {(rows + 1) / 2, rows}, true);
+       return AttentionCase(bench, s, true, {(rows + 1) / 2, rows}, true);
      }},
     {"attention_of_parts",
      [](GraphBench& bench, const CaseSize& s) {
@@ -313,15 +315,15 @@ const GraphCase kCases[] = {
                                           {x, ids, bench.Longs("update", {12})}));
      }},
     {"token_cross_entropy",
-     [](GraphBench& b, const CaseSize& s) { return TokensOf(b, s, 0, false); }},
+     [](GraphBench& b, const CaseSize& s) { return TokenLossCase(b, s, 0, false); }},
     {"token_cross_entropy_smoothed",
-     [](GraphBench& b, const CaseSize& s) { return TokensOf(b, s, 0.1F, false); }},
+     [](GraphBench& b, const CaseSize& s) { return TokenLossCase(b, s, 0.1F, false); }},
     {"token_cross_entropy_weighted",
-     [](GraphBench& b, const CaseSize& s) { return TokensOf(b, s, 0.3F, true); }},
+     [](GraphBench& b, const CaseSize& s) { return TokenLossCase(b, s, 0.3F, true); }},
 };
 
-ValueId LinearOf(GraphBench& bench, ValueId x, const std::string& name, std::int64_t out,
-                 bool bias = true) {
+ValueId ApplyLinear(GraphBench& bench, ValueId x, const std::string& name, std::int64_t out,
+                    bool bias = true) {
   const std::int64_t in = bench.graph().value(x).spec.shape[1];
   const double limit = 1 / std::sqrt(static_cast<double>(in));
   std::vector<ValueId> inputs = {x, bench.Parameter(name + ".w", {out, in}, limit)};
@@ -329,13 +331,15 @@ ValueId LinearOf(GraphBench& bench, ValueId x, const std::string& name, std::int
   return bench.Apply(std::make_shared<Linear>(), std::move(inputs));
 }
 
-ValueId ReluOf(GraphBench& bench, ValueId x) { return bench.Apply(std::make_shared<Relu>(), {x}); }
+ValueId ApplyRelu(GraphBench& bench, ValueId x) {
+  return bench.Apply(std::make_shared<Relu>(), {x});
+}
 
 ValueId Sum(GraphBench& bench, ValueId a, ValueId b) {
   return bench.Apply(std::make_shared<Add>(), {a, b});
 }
 
-ValueId CrossEntropyOf(GraphBench& bench, ValueId z) {
+ValueId ApplyCrossEntropy(GraphBench& bench, ValueId z) {
   const Shape shape = bench.graph().value(z).spec.shape;
   return bench.Apply(std::make_shared<TokenCrossEntropy>(), {z, bench.Labels(shape[0], shape[1])});
 }
@@ -367,28 +371,29 @@ ValueId Tied(GraphBench& bench, const CaseSize& s, const std::vector<std::string
 const GraphCase kLayers[] = {
     {"linear_with_bias",
      [](GraphBench& bench, const CaseSize& s) {
-       return Distance(bench, LinearOf(bench, bench.Parameter("x", {s.rows, s.in}), "fc", s.out));
+       return Distance(bench,
+                       ApplyLinear(bench, bench.Parameter("x", {s.rows, s.in}), "fc", s.out));
      }},
     {"linear_without_bias",
      [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = bench.Parameter("x", {s.rows, s.in});
-       return Distance(bench, LinearOf(bench, x, "fc", s.out, false));
+       return Distance(bench, ApplyLinear(bench, x, "fc", s.out, false));
      }},
     {"linear_of_linear",
      [](GraphBench& bench, const CaseSize& s) {
-       const ValueId y = LinearOf(bench, bench.Input("x", {s.rows, s.in}), "a", s.out);
-       return Distance(bench, LinearOf(bench, y, "b", s.in));
+       const ValueId y = ApplyLinear(bench, bench.Input("x", {s.rows, s.in}), "a", s.out);
+       return Distance(bench, ApplyLinear(bench, y, "b", s.in));
      }},
     {"linear_then_relu",  // one folded node
      [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = bench.Input("x", {s.rows, s.in});
-       return Distance(bench, ReluOf(bench, LinearOf(bench, x, "fc1", s.out)));
+       return Distance(bench, ApplyRelu(bench, ApplyLinear(bench, x, "fc1", s.out)));
      }},
     {"two_layers_cross_entropy",
      [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = bench.Input("x", {s.rows, s.in});
-       const ValueId h = ReluOf(bench, LinearOf(bench, x, "fc1", s.in));
-       return CrossEntropyOf(bench, LinearOf(bench, h, "fc2", s.out));
+       const ValueId h = ApplyRelu(bench, ApplyLinear(bench, x, "fc1", s.in));
+       return ApplyCrossEntropy(bench, ApplyLinear(bench, h, "fc2", s.out));
      }},
     {"transposed_weights",
      [](GraphBench& bench, const CaseSize& s) {
@@ -398,40 +403,40 @@ const GraphCase kLayers[] = {
        const ValueId w = bench.Parameter("w", {s.in, s.in}, limit);
        const ValueId v = bench.Parameter("v", {s.in, s.out}, limit);
        const ValueId h = bench.Apply(linear, {x, w, bench.Parameter("fc1.b", {s.in})});
-       return Distance(bench, bench.Apply(linear, {ReluOf(bench, h), v}));
+       return Distance(bench, bench.Apply(linear, {ApplyRelu(bench, h), v}));
      }},
     {"residual",  // a value with two users: add, and a relu that cannot be folded
      [](GraphBench& bench, const CaseSize& s) {
-       const ValueId y = LinearOf(bench, bench.Input("x", {s.rows, s.in}), "fc1", s.in);
-       return Distance(bench, LinearOf(bench, Sum(bench, ReluOf(bench, y), y), "fc2", s.out));
+       const ValueId y = ApplyLinear(bench, bench.Input("x", {s.rows, s.in}), "fc1", s.in);
+       return Distance(bench, ApplyLinear(bench, Sum(bench, ApplyRelu(bench, y), y), "fc2", s.out));
      }},
     {"relu",
      [](GraphBench& bench, const CaseSize& s) {
-       return Distance(bench, ReluOf(bench, OffZero(bench, {s.rows, s.in})));
+       return Distance(bench, ApplyRelu(bench, OffZero(bench, {s.rows, s.in})));
      }},
     {"flatten",
      [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = bench.Parameter("x", {s.rows, s.in, 3});
        const ValueId y = bench.Rows(x);
-       return Distance(bench, LinearOf(bench, y, "fc", s.out));
+       return Distance(bench, ApplyLinear(bench, y, "fc", s.out));
      }},
     {"flatten_of_activation",
      [](GraphBench& bench, const CaseSize& s) {
-       const ValueId y = ReluOf(bench, OffZero(bench, {s.rows, s.in, 3}));
+       const ValueId y = ApplyRelu(bench, OffZero(bench, {s.rows, s.in, 3}));
        return Distance(bench, bench.Rows(y));
      }},
     {"reshape_of_parameter",
      [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = bench.Parameter("x", {3, s.rows, 2, s.in});
        const Shape shape = {Reshape::kRest, s.in * 2};
-       return Distance(
-           bench, LinearOf(bench, bench.Apply(std::make_shared<Reshape>(shape), {x}), "fc", s.out));
+       return Distance(bench, ApplyLinear(bench, bench.Apply(std::make_shared<Reshape>(shape), {x}),
+                                          "fc", s.out));
      }},
     {"linear_of_sequences",  // [B, T, in] -> [B T, in] -> [B T, in] -> [B, T, in], plus x
      [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = bench.Parameter("x", {s.rows, 2, s.in});
        const ValueId rows = bench.Apply(std::make_shared<Reshape>(Shape{-1, s.in}), {x});
-       const ValueId y = LinearOf(bench, rows, "fc", s.in);
+       const ValueId y = ApplyLinear(bench, rows, "fc", s.in);
        const ValueId back = bench.Apply(std::make_shared<Reshape>(Shape{s.rows, 2, s.in}), {y});
        return Distance(bench, bench.Rows(Sum(bench, back, x)));
      }},
@@ -453,7 +458,7 @@ const GraphCase kLayers[] = {
      [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = OffZero(bench, {s.rows, s.in});
        const ValueId y = Sum(bench, x, bench.Parameter("zero", {s.rows, s.in}, 0));
-       return Distance(bench, Sum(bench, ReluOf(bench, y), y));
+       return Distance(bench, Sum(bench, ApplyRelu(bench, y), y));
      }},
     {"parameter_used_twice",  // one node overwrites both gradients, one adds
      [](GraphBench& bench, const CaseSize& s) { return Tied(bench, s, {"w"}, {"b"}); }},

@@ -69,12 +69,12 @@ ValueId ConvolveChannels(GraphBench& bench, const CaseSize& s, Conv2dOptions opt
   return DistanceOfImages(bench, bench.Apply(std::make_shared<Conv2d>(options), {x, weight}));
 }
 
-ValueId AverageOf(GraphBench& bench, const CaseSize& s, const AvgPool2dOptions& options) {
+ValueId AvgPoolCase(GraphBench& bench, const CaseSize& s, const AvgPool2dOptions& options) {
   return DistanceOfImages(
       bench, bench.Apply(std::make_shared<AvgPool2d>(options), {Images(bench, s, 5, 4)}));
 }
 
-ValueId NormOf(GraphBench& bench, const CaseSize& s, std::int64_t groups) {
+ValueId GroupNormCase(GraphBench& bench, const CaseSize& s, std::int64_t groups) {
   const ValueId x = Images(bench, s, 2, 3, 3);
   const ValueId gamma = bench.Parameter("gamma", {2 * s.in});
   const ValueId beta = bench.Parameter("beta", {2 * s.in});
@@ -88,8 +88,8 @@ ValueId NormOf(GraphBench& bench, const CaseSize& s, std::int64_t groups) {
 // What follows the batch norm: nothing, a relu, or a sum with another value and its relu.
 enum class After { kNothing, kRelu, kAddRelu };
 
-ValueId BatchNormOf(GraphBench& bench, const CaseSize& s, NormGroup group,
-                    After after = After::kNothing) {
+ValueId BatchNormCase(GraphBench& bench, const CaseSize& s, NormGroup group,
+                      After after = After::kNothing) {
   const ValueId x = Images(bench, s, 2, 3, 3);
   const Shape channels = {2 * s.in};
   NormRuns runs;
@@ -126,31 +126,31 @@ ValueId BatchNormOf(GraphBench& bench, const CaseSize& s, NormGroup group,
 const GraphCase kNormReluCases[] = {
     {"batch_norm_then_relu",
      [](GraphBench& b, const CaseSize& s) {
-       return BatchNormOf(b, s, NormGroup::kUpdate, After::kRelu);
+       return BatchNormCase(b, s, NormGroup::kUpdate, After::kRelu);
      }},
     {"batch_norm_of_runs_then_relu",
      [](GraphBench& b, const CaseSize& s) {
-       return BatchNormOf(b, s, NormGroup::kRuns, After::kRelu);
+       return BatchNormCase(b, s, NormGroup::kRuns, After::kRelu);
      }},
     {"batch_norm_with_fixed_statistics_then_relu",
      [](GraphBench& b, const CaseSize& s) {
-       return BatchNormOf(b, s, NormGroup::kNone, After::kRelu);
+       return BatchNormCase(b, s, NormGroup::kNone, After::kRelu);
      }},
     {"batch_norm_then_add_and_relu",
      [](GraphBench& b, const CaseSize& s) {
-       return BatchNormOf(b, s, NormGroup::kMicroBatch, After::kAddRelu);
+       return BatchNormCase(b, s, NormGroup::kMicroBatch, After::kAddRelu);
      }},
 };
 
 const GraphCase kImageCases[] = {
     {"batch_norm_of_the_update",
-     [](GraphBench& b, const CaseSize& s) { return BatchNormOf(b, s, NormGroup::kUpdate); }},
+     [](GraphBench& b, const CaseSize& s) { return BatchNormCase(b, s, NormGroup::kUpdate); }},
     {"batch_norm_of_runs",
-     [](GraphBench& b, const CaseSize& s) { return BatchNormOf(b, s, NormGroup::kRuns); }},
+     [](GraphBench& b, const CaseSize& s) { return BatchNormCase(b, s, NormGroup::kRuns); }},
     {"batch_norm_of_the_micro_batch",
-     [](GraphBench& b, const CaseSize& s) { return BatchNormOf(b, s, NormGroup::kMicroBatch); }},
+     [](GraphBench& b, const CaseSize& s) { return BatchNormCase(b, s, NormGroup::kMicroBatch); }},
     {"batch_norm_with_fixed_statistics",
-     [](GraphBench& b, const CaseSize& s) { return BatchNormOf(b, s, NormGroup::kNone); }},
+     [](GraphBench& b, const CaseSize& s) { return BatchNormCase(b, s, NormGroup::kNone); }},
     {"conv2d",
      [](GraphBench& b, const CaseSize& s) {
        return Convolve(b, s, {.padding = {1, 1}}, {3, 3});
@@ -250,11 +250,11 @@ const GraphCase kImageCases[] = {
      }},
     {"avg_pool2d",
      [](GraphBench& b, const CaseSize& s) {
-       return AverageOf(b, s, {.kernel = {3, 2}, .stride = {2, 1}, .padding = {1, 1}});
+       return AvgPoolCase(b, s, {.kernel = {3, 2}, .stride = {2, 1}, .padding = {1, 1}});
      }},
     {"avg_pool2d_without_padding",
      [](GraphBench& b, const CaseSize& s) {
-       return AverageOf(
+       return AvgPoolCase(
            b, s,
            {.kernel = {3, 2}, .stride = {2, 3}, .padding = {1, 1}, .count_include_pad = false});
      }},
@@ -263,8 +263,9 @@ const GraphCase kImageCases[] = {
        return DistanceOfImages(
            b, b.Apply(std::make_shared<AdaptiveAvgPool2d>(ImagePair{3, 3}), {Images(b, s, 5, 4)}));
      }},
-    {"group_norm", [](GraphBench& b, const CaseSize& s) { return NormOf(b, s, 2); }},
-    {"group_norm_of_one_group", [](GraphBench& b, const CaseSize& s) { return NormOf(b, s, 1); }},
+    {"group_norm", [](GraphBench& b, const CaseSize& s) { return GroupNormCase(b, s, 2); }},
+    {"group_norm_of_one_group",
+     [](GraphBench& b, const CaseSize& s) { return GroupNormCase(b, s, 1); }},
     {"max_pool2d",
      [](GraphBench& b, const CaseSize& s) {
        // Values whose order no step of a difference changes.

@@ -29,13 +29,13 @@ ModelSpec Mlp(const std::vector<std::int64_t>& widths, LossKind loss) {
   return spec;
 }
 
-SampleSpec SampleOf(const std::vector<std::int64_t>& widths, LossKind loss) {
+SampleSpec MakeSampleSpec(const std::vector<std::int64_t>& widths, LossKind loss) {
   return loss == LossKind::kSoftmaxCrossEntropy ? LabelledSample({widths.front()}, widths.back())
                                                 : TargetSample({widths.front()}, widths.back());
 }
 
 Model MakeMlp(const std::vector<std::int64_t>& widths, LossKind loss) {
-  auto model = Model::Make(Mlp(widths, loss), SampleOf(widths, loss));
+  auto model = Model::Make(Mlp(widths, loss), MakeSampleSpec(widths, loss));
   if (!model.ok()) {
     ADD_FAILURE() << model.status().message();
     std::abort();

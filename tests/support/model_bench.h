@@ -16,7 +16,7 @@ namespace gaccd {
 [[nodiscard]] ModelSpec Mlp(const std::vector<std::int64_t>& widths, LossKind loss);
 
 // The samples of `widths.front()` features that Mlp(widths, loss) takes.
-[[nodiscard]] SampleSpec SampleOf(const std::vector<std::int64_t>& widths, LossKind loss);
+[[nodiscard]] SampleSpec MakeSampleSpec(const std::vector<std::int64_t>& widths, LossKind loss);
 
 // The model of both; fails the test if it is refused.
 [[nodiscard]] Model MakeMlp(const std::vector<std::int64_t>& widths,

@@ -103,12 +103,12 @@ inline std::vector<float> Stored(DType dtype, std::vector<float> values) {
   return values;
 }
 // Half a step of the type at 1: what rounding does to a value, relatively.
-inline double RoundingOf(DType dtype) {
+inline double RoundingError(DType dtype) {
   if (dtype == DType::kBF16) return 0x1p-8;
   return dtype == DType::kFP16 ? 0x1p-11 : 0x1p-24;
 }
 // The same where the steps no longer become smaller; f32, bf16: the smallest normal number.
-inline double LeastOf(DType dtype) { return dtype == DType::kFP16 ? 0x1p-25 : 2e-38; }
+inline double MinRoundingError(DType dtype) { return dtype == DType::kFP16 ? 0x1p-25 : 2e-38; }
 
 // Rows `stride` apart, with `between` where no row is; and such rows without that.
 inline std::vector<float> Spread(const std::vector<float>& rows, Matrix size, float between) {

@@ -17,7 +17,7 @@ struct Whole {
   std::vector<float> on_cpus;  // parameters, of f32, if the run is on GPUs
 };
 
-const Whole& WholeOf(EngineCase test) {
+const Whole& ReferenceRun(EngineCase test) {
   static std::map<std::string, Whole> made;
   const auto [found, is_new] =
       made.try_emplace(StrCat(test.name, " ", test.ranks, " ", test.target, " ",
@@ -78,7 +78,7 @@ std::vector<PipelineShape> AllPipelineShapes() {
   return shapes;
 }
 
-std::string NameOf(const PipelineShape& shape) {
+std::string PipelineName(const PipelineShape& shape) {
   return StrCat(shape.stages, "_stages_", shape.pipelines, "_pipelines_", Name(shape.schedule), "_",
                 shape.precision == Precision::kF32 ? "f32" : "bf16");
 }
@@ -106,7 +106,7 @@ void ExpectWhole(EngineCase test, int stages, PipelineSchedule schedule, double 
   SCOPED_TRACE(StrCat(test.name, ", ", test.ranks, " pipelines of ", stages, " stages, ",
                       Name(schedule), ", ", test.target, " samples"));
   test.control_words = 0;  // they differ where there are more ranks
-  const Whole& whole = WholeOf(test);
+  const Whole& whole = ReferenceRun(test);
   const std::vector<EngineRun> found = RunTestedRanks(InStages(test, stages, schedule), ranks);
   if (::testing::Test::HasFailure()) return;
   for (const EngineRun& run : found) {

@@ -21,7 +21,7 @@ struct PipelineShape {
 // Of the tested device; fewer under a sanitizer.
 std::vector<PipelineShape> AllPipelineShapes();
 // "2_stages_1_pipelines_gpipe_f32".
-std::string NameOf(const PipelineShape& shape);
+std::string PipelineName(const PipelineShape& shape);
 
 EngineCase InStages(EngineCase test, int stages, PipelineSchedule schedule);
 

@@ -84,7 +84,7 @@ inline Status TrainOnRank(Communicator& comm, const Job& job, const Training& tr
   return status;
 }
 
-inline EngineChoice ChoiceOf(const Training& training, int rank) {
+inline EngineChoice ChoiceForRank(const Training& training, int rank) {
   EngineChoice choice;
   if (rank == training.refused_rank) choice.refuses_memory = training.refuses_memory;
   return choice;
@@ -95,7 +95,7 @@ inline Trained Train(const Job& job, const Training& training) {
   Trained trained(training.ranks);
   const Status status = RunThreadRanks(training.ranks, {}, [&](Communicator& comm) {
     trained.status[static_cast<std::size_t>(comm.rank())] =
-        TrainOnRank(comm, job, training, ChoiceOf(training, comm.rank()), nullptr, &trained);
+        TrainOnRank(comm, job, training, ChoiceForRank(training, comm.rank()), nullptr, &trained);
     return Status::Ok();
   });
   EXPECT_TRUE(status.ok()) << status.message();

@@ -195,7 +195,7 @@ class ResumeTest : public ::testing::Test {
   }
 
   [[nodiscard]] std::string ckpt() const { return folder_ + "/ckpt"; }
-  [[nodiscard]] std::string PathOf(std::int64_t step) const {
+  [[nodiscard]] std::string CheckpointPath(std::int64_t step) const {
     return ckpt() + "/" + Generation{.epoch = 1, .step = step}.name();
   }
 

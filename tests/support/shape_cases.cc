@@ -26,59 +26,60 @@ ValueId Value(GraphBench& bench, const CaseSize& s, const std::string& name, con
   return s.dtype == DType::kF32 ? x : bench.Apply(std::make_shared<Cast>(s.dtype), {x});
 }
 
-ValueId DistanceOf(GraphBench& bench, ValueId y) {
+ValueId DistanceToTargets(GraphBench& bench, ValueId y) {
   const ValueId flat = bench.Rows(y);
   const Shape shape = bench.graph().value(flat).spec.shape;
   return bench.Apply(std::make_shared<MeanSquaredError>(), {flat, bench.Input("targets", shape)});
 }
 
-ValueId CombineOf(GraphBench& bench, const CaseSize& s, CombineKind kind, const Shape& a,
-                  const Shape& b) {
+ValueId CombineCase(GraphBench& bench, const CaseSize& s, CombineKind kind, const Shape& a,
+                    const Shape& b) {
   const ValueId left = Value(bench, s, "a", a);
-  return DistanceOf(bench, bench.Apply(std::make_shared<Combine>(kind),
-                                       {left, bench.Parameter("b", b)}));  // b stays f32
+  return DistanceToTargets(bench, bench.Apply(std::make_shared<Combine>(kind),
+                                              {left, bench.Parameter("b", b)}));  // b stays f32
 }
 
-ValueId SelectOf(GraphBench& bench, const CaseSize& s, const Shape& a, const Shape& mask) {
+ValueId SelectCase(GraphBench& bench, const CaseSize& s, const Shape& a, const Shape& mask) {
   std::vector<float> values(static_cast<std::size_t>(Elements(mask)));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 3);
-  return DistanceOf(
+  return DistanceToTargets(
       bench, bench.Apply(std::make_shared<Combine>(CombineKind::kSelect),
                          {Value(bench, s, "a", a), bench.Input("mask", mask, std::move(values))}));
 }
 
-ValueId RearrangementOf(GraphBench& bench, const CaseSize& s, const Rearrangement& order) {
+ValueId RearrangeCase(GraphBench& bench, const CaseSize& s, const Rearrangement& order) {
   const ValueId x = Value(bench, s, "x", order.from);
-  return DistanceOf(bench, bench.Apply(std::make_shared<Rearrange>(order), {x}));
+  return DistanceToTargets(bench, bench.Apply(std::make_shared<Rearrange>(order), {x}));
 }
 
-ValueId SumOf(GraphBench& bench, const CaseSize& s, const Shape& x, const Shape& to) {
+ValueId ReduceSumCase(GraphBench& bench, const CaseSize& s, const Shape& x, const Shape& to) {
   const ValueId all = Value(bench, s, "x", x);
   const ValueId y = bench.Apply(std::make_shared<ReduceSum>(to, s.dtype), {all});
-  return DistanceOf(bench,
-                    bench.Apply(std::make_shared<NumberFunction>(NumberKind::kAffine, 0.125), {y}));
+  return DistanceToTargets(
+      bench, bench.Apply(std::make_shared<NumberFunction>(NumberKind::kAffine, 0.125), {y}));
 }
 
-ValueId ProductOf(GraphBench& bench, const CaseSize& s, bool transpose_a, bool transpose_b) {
+ValueId ProductCase(GraphBench& bench, const CaseSize& s, bool transpose_a, bool transpose_b) {
   const ValueId a =
       Value(bench, s, "a", transpose_a ? Shape{3, s.in, s.rows} : Shape{3, s.rows, s.in}, 0.5);
   const ValueId b =
       Value(bench, s, "b", transpose_b ? Shape{3, s.out, s.in} : Shape{3, s.in, s.out}, 0.5);
-  return DistanceOf(
+  return DistanceToTargets(
       bench, bench.Apply(std::make_shared<BatchedProduct>(transpose_a, transpose_b), {a, b}));
 }
 
 // Of values around 1.5, within +-0.5.
-ValueId NumbersOf(GraphBench& bench, const CaseSize& s, NumberKind kind, double a, double b = 0) {
+ValueId NumbersCase(GraphBench& bench, const CaseSize& s, NumberKind kind, double a, double b = 0) {
   const ValueId x = Value(bench, s, "x", {s.rows, s.in}, 0.5);
   const ValueId moved =
       bench.Apply(std::make_shared<NumberFunction>(NumberKind::kAffine, 1, 1.5), {x});
-  return DistanceOf(bench, bench.Apply(std::make_shared<NumberFunction>(kind, a, b), {moved}));
+  return DistanceToTargets(bench,
+                           bench.Apply(std::make_shared<NumberFunction>(kind, a, b), {moved}));
 }
 
 // Parts of one value that overlap, which others read, too: the first part is added to a gradient
 // that is read later, the others in place.
-ValueId PartsOf(GraphBench& bench, const CaseSize& s) {
+ValueId PartsCase(GraphBench& bench, const CaseSize& s) {
   const Shape shape = {s.rows, 2 * s.in + 1};
   const auto scaled = [&](const std::string& name) {
     return bench.Apply(std::make_shared<NumberFunction>(NumberKind::kAffine, 2),
@@ -93,116 +94,126 @@ ValueId PartsOf(GraphBench& bench, const CaseSize& s) {
         std::make_shared<Rearrange>(Rearrangement{.from = shape, .to = {{s.rows, 0}, part}}), {x}));
   }
   parts.push_back(bench.Apply(std::make_shared<Add>(), {x, w}));
-  return DistanceOf(bench, bench.Apply(std::make_shared<Concat>(), std::move(parts)));
+  return DistanceToTargets(bench, bench.Apply(std::make_shared<Concat>(), std::move(parts)));
 }
 
 const GraphCase kShapeCases[] = {
-    {"rearrange_parts_of_one_value", PartsOf},
+    {"rearrange_parts_of_one_value", PartsCase},
     {"combine_add_of_rows",
      [](GraphBench& b, const CaseSize& s) {
-       return CombineOf(b, s, CombineKind::kAdd, {s.rows, 3, s.in}, {s.rows, 1, s.in});
+       return CombineCase(b, s, CombineKind::kAdd, {s.rows, 3, s.in}, {s.rows, 1, s.in});
      }},
     {"combine_multiply",
      [](GraphBench& b, const CaseSize& s) {
-       return CombineOf(b, s, CombineKind::kMultiply, {s.rows, s.in}, {s.rows, s.in});
+       return CombineCase(b, s, CombineKind::kMultiply, {s.rows, s.in}, {s.rows, s.in});
      }},
     {"combine_multiply_of_channels",  // squeeze and excitation
      [](GraphBench& b, const CaseSize& s) {
-       return CombineOf(b, s, CombineKind::kMultiply, {s.rows, 2, 3, s.in}, {s.rows, 1, 1, s.in});
+       return CombineCase(b, s, CombineKind::kMultiply, {s.rows, 2, 3, s.in}, {s.rows, 1, 1, s.in});
      }},
     {"combine_multiply_of_a_value_for_each_row",
      [](GraphBench& b, const CaseSize& s) {
-       return CombineOf(b, s, CombineKind::kMultiply, {s.rows, s.in, 2}, {s.rows, s.in, 1});
+       return CombineCase(b, s, CombineKind::kMultiply, {s.rows, s.in, 2}, {s.rows, s.in, 1});
      }},
     {"combine_multiply_of_both",
      [](GraphBench& b, const CaseSize& s) {
-       return CombineOf(b, s, CombineKind::kMultiply, {s.rows, 1, s.in}, {1, 3, s.in});
+       return CombineCase(b, s, CombineKind::kMultiply, {s.rows, 1, s.in}, {1, 3, s.in});
      }},
     {"combine_select",
      [](GraphBench& b, const CaseSize& s) {
-       return SelectOf(b, s, {s.rows, s.in}, {s.rows, s.in});
+       return SelectCase(b, s, {s.rows, s.in}, {s.rows, s.in});
      }},
     {"combine_select_of_repeated_values",
      [](GraphBench& b, const CaseSize& s) {
-       return SelectOf(b, s, {s.rows, 1, s.in}, {1, 3, s.in});
+       return SelectCase(b, s, {s.rows, 1, s.in}, {1, 3, s.in});
      }},
     {"combine_select_by_a_mask_for_each_row",
      [](GraphBench& b, const CaseSize& s) {
-       return SelectOf(b, s, {s.rows, 3, s.in}, {s.rows, 3, 1});
+       return SelectCase(b, s, {s.rows, 3, s.in}, {s.rows, 3, 1});
      }},
     {"reduce_sum_of_the_last",
      [](GraphBench& b, const CaseSize& s) {
-       return SumOf(b, s, {s.rows, 2, s.in}, {s.rows, 2, 1});
+       return ReduceSumCase(b, s, {s.rows, 2, s.in}, {s.rows, 2, 1});
      }},
     {"reduce_sum_of_the_inner",
      [](GraphBench& b, const CaseSize& s) {
-       return SumOf(b, s, {s.rows, s.out, 2, s.in}, {s.rows, 1, 2, s.in});
+       return ReduceSumCase(b, s, {s.rows, s.out, 2, s.in}, {s.rows, 1, 2, s.in});
      }},
     {"reduce_sum_of_outer_and_last",
      [](GraphBench& b, const CaseSize& s) {
-       return SumOf(b, s, {3, s.rows, s.in}, {1, s.rows, 1});
+       return ReduceSumCase(b, s, {3, s.rows, s.in}, {1, s.rows, 1});
      }},
     {"rearrange_permuted",
      [](GraphBench& b, const CaseSize& s) {
-       return RearrangementOf(
+       return RearrangeCase(
            b, s, {.from = {s.rows, 2, s.in, 3}, .to = {{3, 3}, {s.rows, 0}, {s.in, 2}, {2, 1}}});
      }},
     {"rearrange_part",  // every second row, and columns from the last on
      [](GraphBench& b, const CaseSize& s) {
-       return RearrangementOf(
+       return RearrangeCase(
            b, s,
            {.from = {s.rows, 5, s.in}, .to = {{s.rows, 0}, {2, 1, 1, 2}, {s.in, 2, s.in - 1, -1}}});
      }},
     {"rearrange_repeated",
      [](GraphBench& b, const CaseSize& s) {
-       return RearrangementOf(
+       return RearrangeCase(
            b, s, {.from = {s.rows, s.in}, .to = {{s.rows, 0}, {2, -1}, {s.in, 1}, {3, -1}}});
      }},
     {"rearrange_padded",
      [](GraphBench& b, const CaseSize& s) {
        const Rearrangement part{.from = {s.rows, s.in + 3}, .to = {{s.rows, 0}, {s.in, 1, 2}}};
        const ValueId x = Value(b, s, "x", {s.rows, s.in});
-       return DistanceOf(
+       return DistanceToTargets(
            b, b.Apply(std::make_shared<RearrangeGradient>(part, Shape{s.rows, s.in + 3}), {x}));
      }},
     {"batched_product",
-     [](GraphBench& b, const CaseSize& s) { return ProductOf(b, s, false, false); }},
+     [](GraphBench& b, const CaseSize& s) { return ProductCase(b, s, false, false); }},
     {"batched_product_transposed",
-     [](GraphBench& b, const CaseSize& s) { return ProductOf(b, s, false, true); }},
+     [](GraphBench& b, const CaseSize& s) { return ProductCase(b, s, false, true); }},
     {"batched_product_of_transposed",
-     [](GraphBench& b, const CaseSize& s) { return ProductOf(b, s, true, false); }},
+     [](GraphBench& b, const CaseSize& s) { return ProductCase(b, s, true, false); }},
     {"batched_product_both_transposed",
-     [](GraphBench& b, const CaseSize& s) { return ProductOf(b, s, true, true); }},
+     [](GraphBench& b, const CaseSize& s) { return ProductCase(b, s, true, true); }},
     {"concat",
      [](GraphBench& b, const CaseSize& s) {
-       return DistanceOf(b, b.Apply(std::make_shared<Concat>(), {Value(b, s, "x", {s.rows, s.in}),
-                                                                 Value(b, s, "y", {s.rows, s.out}),
-                                                                 Value(b, s, "z", {s.rows, 1})}));
+       return DistanceToTargets(
+           b, b.Apply(std::make_shared<Concat>(),
+                      {Value(b, s, "x", {s.rows, s.in}), Value(b, s, "y", {s.rows, s.out}),
+                       Value(b, s, "z", {s.rows, 1})}));
      }},
     {"square",
-     [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kPower, 2); }},
+     [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kPower, 2); }},
     {"reciprocal_root",
-     [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kPower, -0.5); }},
+     [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kPower, -0.5); }},
     {"power_of_any",
-     [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kPower, 1.3); }},
+     [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kPower, 1.3); }},
     {"hardsigmoid",
-     [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kHardsigmoid, 0); }},
+     [](GraphBench& b, const CaseSize& s) {
+       return NumbersCase(b, s, NumberKind::kHardsigmoid, 0);
+     }},
     {"clamp_within",
-     [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kClamp, 0.5, 3); }},
-    {"exp", [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kExp, 0); }},
-    {"log", [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kLog, 0); }},
+     [](GraphBench& b, const CaseSize& s) {
+       return NumbersCase(b, s, NumberKind::kClamp, 0.5, 3);
+     }},
+    {"exp",
+     [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kExp, 0); }},
+    {"log",
+     [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kLog, 0); }},
     {"root",
-     [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kRoot, 0); }},
-    {"sin", [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kSin, 0); }},
-    {"cos", [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kCos, 0); }},
-    {"erf", [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kErf, 0); }},
+     [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kRoot, 0); }},
+    {"sin",
+     [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kSin, 0); }},
+    {"cos",
+     [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kCos, 0); }},
+    {"erf",
+     [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kErf, 0); }},
     {"dropout_of_whole_samples",
      [](GraphBench& b, const CaseSize& s) {
        const ValueId x = Value(b, s, "x", {3 * s.rows, s.in});
        const ValueId ids = b.Longs("sample_ids", {7, 1LL << 40, 0});
        const DropoutOptions options{
            .probability = 0.4F, .seed = 3, .layer = 5, .whole_samples = true};
-       return DistanceOf(
+       return DistanceToTargets(
            b, b.Apply(std::make_shared<Dropout>(options), {x, ids, b.Longs("update", {12})}));
      }},
     {"dropout_of_a_part",
@@ -213,14 +224,14 @@ const GraphCase kShapeCases[] = {
                                     .seed = 3,
                                     .layer = 5,
                                     .cut = {{s.rows, s.rows}, {2, 3}, {s.in, s.in + 2}}};
-       return DistanceOf(
+       return DistanceToTargets(
            b, b.Apply(std::make_shared<Dropout>(options), {x, ids, b.Longs("update", {12})}));
      }},
     {"embedding_with_padding",
      [](GraphBench& b, const CaseSize& s) {
        const ValueId ids = b.Ids("ids", {s.rows, 3}, s.out + 2);
        const ValueId table = b.Parameter("table", {s.out + 2, s.in});
-       return DistanceOf(
+       return DistanceToTargets(
            b, b.Apply(std::make_shared<Embedding>(s.dtype, static_cast<std::int32_t>(s.out) + 2),
                       {ids, table}));  // none of them is the padding
      }},
@@ -231,7 +242,7 @@ const GraphCase kShapeCases[] = {
        const ValueId w =
            b.Parameter("weight", {2 * s.in, s.out, 3, 2}, 0.5 / static_cast<double>(s.in));
        // (3 - 1) 2 - 2 + 2 + an output padding of 1 + 1 rows, 1 + 1 + 1 columns.
-       return DistanceOf(
+       return DistanceToTargets(
            b, b.Apply(std::make_shared<ConvTranspose2d>(options, ImagePair{6, 3}), {x, w}));
      }},
 };

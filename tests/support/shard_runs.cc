@@ -12,7 +12,7 @@ namespace {
 
 bool AddsInTwoLevels(Sharding mode, const Nodes& nodes) {
   return std::ranges::max(nodes) > 0 && mode != Sharding::kOptimizer &&
-         ShardGrid::Of(mode, RanksOf(nodes)).parts() > 1;
+         ShardGrid::Of(mode, CountRanksPerNode(nodes)).parts() > 1;
 }
 
 // Another order of sums is amplified by batch norms of few samples and, on GPUs, in half precision.
@@ -23,13 +23,13 @@ bool AmplifiesRounding(const EngineCase& test) {
 
 }  // namespace
 
-std::string TextOf(Sharding mode, const Nodes& nodes) {
+std::string DescribeSharding(Sharding mode, const Nodes& nodes) {
   std::string text = StrCat(Name(mode), ", nodes");
   for (const int node : nodes) text += StrCat(" ", node);
   return text;
 }
 
-std::vector<int> RanksOf(const Nodes& nodes) {
+std::vector<int> CountRanksPerNode(const Nodes& nodes) {
   std::vector<int> ranks(static_cast<std::size_t>(std::ranges::max(nodes) + 1));
   for (const int node : nodes) ++ranks[static_cast<std::size_t>(node)];
   return ranks;
@@ -50,7 +50,8 @@ EngineCase RaggedCase(int ranks, std::int64_t micro_steps, const NamedOptimizer&
   return test;
 }
 
-EngineOptions OptionsOf(const EngineCase& test, Sharding shard, const EngineChoice& choice) {
+EngineOptions MakeEngineOptions(const EngineCase& test, Sharding shard,
+                                const EngineChoice& choice) {
   return {.replica = {.micro_batches = {1}},
           .optimizer = test.optimizer,
           .shard = shard,
@@ -95,7 +96,8 @@ void ExpectTheBitsOfUnsharded(const Nodes& nodes, const EngineCase& test,
   const auto flat = RunOn(nodes, test, Sharding::kNone);
   std::vector<EngineRun> two_levels;
   for (const Sharding mode : modes) {
-    SCOPED_TRACE(StrCat(TextOf(mode, nodes), ", ", test.name, ", ", test.target, " samples"));
+    SCOPED_TRACE(
+        StrCat(DescribeSharding(mode, nodes), ", ", test.name, ", ", test.target, " samples"));
     const bool in_two = AddsInTwoLevels(mode, nodes);
     if (in_two && two_levels.empty()) {
       two_levels = RunOn(nodes, test, Sharding::kNone, {.two_levels = true});

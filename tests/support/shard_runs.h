@@ -23,17 +23,17 @@ inline const OptimizerSpec kAveragedAdamW{
     .lr = 0.01, .kind = AdamWSpec{.epsilon = 1e-3}, .ema = EmaSpec{0.5}};
 
 // "optimizer, nodes 0 0 1".
-std::string TextOf(Sharding mode, const Nodes& nodes);
+std::string DescribeSharding(Sharding mode, const Nodes& nodes);
 
 // By node, how many ranks it has.
-std::vector<int> RanksOf(const Nodes& nodes);
+std::vector<int> CountRanksPerNode(const Nodes& nodes);
 
 // Ragged: of the last micro-step some ranks have less or nothing; every third update is smaller.
 EngineCase RaggedCase(int ranks, std::int64_t micro_steps, const NamedOptimizer& optimizer,
                       std::size_t variant);
 
 // Engines that are prepared for micro-batches of one sample.
-EngineOptions OptionsOf(const EngineCase& test, Sharding shard, const EngineChoice& choice);
+EngineOptions MakeEngineOptions(const EngineCase& test, Sharding shard, const EngineChoice& choice);
 
 // The case on ranks of these nodes; unless `ranks` has options, also the gradients.
 std::vector<EngineRun> RunOn(const Nodes& nodes, EngineCase test, Sharding shard,

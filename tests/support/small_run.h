@@ -18,7 +18,7 @@
 
 namespace gaccd {
 
-inline Plan PlanOf(std::int64_t ranks) {
+inline Plan MakeSmallPlan(std::int64_t ranks) {
   return *Plan::Make({.nodes = 1, .gpus_per_node = ranks, .micro_batch = 4, .target_batch = 64});
 }
 
@@ -69,7 +69,7 @@ struct SmallRun {
   [[nodiscard]] Manifest Identity(std::int64_t ranks) const {
     return {.program = "test",
             .job_text = job,
-            .plan = PlanOf(ranks),
+            .plan = MakeSmallPlan(ranks),
             .parameters = {{"a.weight", {10, 90}, 0, {}, frozen_weight}, {"a.bias", {10}, 912}},
             .buffers = {{"parameters", parameter_bytes}, {"optimizer", optimizer_bytes}}};
   }

@@ -30,9 +30,9 @@ using ::testing::MatchesRegex;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-inline const Status& StatusOf(const Status& status) { return status; }
+inline const Status& GetStatus(const Status& status) { return status; }
 template <typename T>  // Result and what else has a status()
-const Status& StatusOf(const T& result) {
+const Status& GetStatus(const T& result) {
   return result.status();
 }
 
@@ -49,14 +49,14 @@ inline bool ExplainError(const Status& status, ::testing::MatchResultListener* l
 MATCHER_P(HasKind, kind,
           std::string(negation ? "is no" : "is an") + " error of kind " +
               std::string(ErrorKindName(kind))) {
-  const Status& status = StatusOf(arg);
+  const Status& status = GetStatus(arg);
   return ExplainError(status, result_listener) && status.kind() == kind;
 }
 
 MATCHER_P(HasMessage, inner,
           std::string(negation ? "is no" : "is an") + " error whose message " +
               ::testing::DescribeMatcher<std::string>(inner)) {
-  const Status& status = StatusOf(arg);
+  const Status& status = GetStatus(arg);
   return ExplainError(status, result_listener) &&
          ::testing::ExplainMatchResult(inner, status.message(), result_listener);
 }
@@ -75,7 +75,7 @@ auto IsError(ErrorKind kind, const Parts&... parts) {
 }
 
 MATCHER(IsOk, negation ? "is an error" : "is OK") {
-  return !ExplainError(StatusOf(arg), result_listener);
+  return !ExplainError(GetStatus(arg), result_listener);
 }
 #define EXPECT_OK(...) EXPECT_THAT((__VA_ARGS__), ::gaccd::IsOk())
 #define ASSERT_OK(...) ASSERT_THAT((__VA_ARGS__), ::gaccd::IsOk())

@@ -35,18 +35,18 @@ constexpr std::size_t kBurstBytes = std::size_t{1} << 29;  // of one burst's cal
 using Reduce = std::function<Status(std::span<float>)>;
 
 // Small integers, so that the sum of any number of ranks is exact in fp32.
-float ValueOf(int rank, std::size_t i) {
+float InputValue(int rank, std::size_t i) {
   return static_cast<float>(rank + 1) * static_cast<float>(i % 8);
 }
 
 void Fill(std::span<float> data, int rank) {
-  for (std::size_t i = 0; i < data.size(); ++i) data[i] = ValueOf(rank, i);
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = InputValue(rank, i);
 }
 
 Status CheckSum(std::span<const float> data, int size) {
-  const int factor = size * (size + 1) / 2;  // ValueOf(r, i) = (r + 1) * ValueOf(0, i)
+  const int factor = size * (size + 1) / 2;  // InputValue(r, i) = (r + 1) * InputValue(0, i)
   for (std::size_t i = 0; i < data.size(); ++i) {
-    const float expected = static_cast<float>(factor) * ValueOf(0, i);
+    const float expected = static_cast<float>(factor) * InputValue(0, i);
     if (data[i] != expected) {
       return {ErrorKind::kInternal, "element " + std::to_string(i) + " is " +
                                         std::to_string(data[i]) + ", expected " +

@@ -17,8 +17,8 @@ constexpr std::size_t kPackedAlignment = 64;
 }  // namespace
 
 // Our own packings only support whole blocks.
-PackedWeights::Packing PackedWeights::PackingOf(const dnnl::memory::desc& plain,
-                                                const dnnl::memory::desc& packed) {
+PackedWeights::Packing PackedWeights::SelectPacking(const dnnl::memory::desc& plain,
+                                                    const dnnl::memory::desc& packed) {
   using Desc = dnnl::memory::desc;
   using Tag = dnnl::memory::format_tag;
   using Type = dnnl::memory::data_type;
@@ -47,7 +47,7 @@ Result<dnnl::memory> PackedWeights::Get(const float* plain, const dnnl::memory::
   // oneDNN takes both sides of a reorder as mutable; it only reads the source.
   entry.plain = dnnl::memory(plain_desc, context_.engine(), const_cast<float*>(plain));
   entry.packed = dnnl::memory(packed_desc, context_.engine(), entry.storage.data());
-  entry.packing = PackingOf(plain_desc, packed_desc);
+  entry.packing = SelectPacking(plain_desc, packed_desc);
   const bool transposed =
       entry.packing == Packing::kTransposed || entry.packing == Packing::kBf16Transposed;
   entry.stored_rows = plain_desc.dims()[transposed ? 1 : 0];

@@ -35,7 +35,7 @@ class PackedWeights {
 
  private:
   enum class Packing : std::uint8_t { kReorder, kTransposed, kBf16, kBf16Transposed };
-  static Packing PackingOf(const dnnl::memory::desc& plain, const dnnl::memory::desc& packed);
+  static Packing SelectPacking(const dnnl::memory::desc& plain, const dnnl::memory::desc& packed);
 
   struct Entry {
     HostBuffer storage;

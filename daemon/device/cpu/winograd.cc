@@ -21,7 +21,7 @@ using Type = dnnl::memory::data_type;
 constexpr std::int64_t kBlock = 128;
 
 // Blocks of equal size. Odd, as planes a power of two apart would share cache lines.
-std::int64_t BlockOf(std::int64_t tiles) {
+std::int64_t TilesPerBlock(std::int64_t tiles) {
   const std::int64_t blocks = (tiles + kBlock - 1) / kBlock;
   return ((tiles + blocks - 1) / blocks) | 1;
 }
@@ -77,7 +77,7 @@ WinogradTiles::WinogradTiles(std::int64_t images, Pair read, Pair results, Pair 
       padding_(padding),
       rows_((results[0] + 1) / 2),
       columns_((results[1] + 1) / 2),
-      block_(BlockOf(images * rows_ * columns_)) {}
+      block_(TilesPerBlock(images * rows_ * columns_)) {}
 
 WinogradTiles::Tile WinogradTiles::At(std::int64_t tile) const {
   const std::int64_t row = tile / columns_;

@@ -104,7 +104,7 @@ Status CublasLtProduct::Describe() {
     const std::int64_t columns = spec_.n;
     GACCD_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, columns, "set AUX_LD"));
     GACCD_RETURN_IF_ERROR(
-        SetAuxPointer(context_->workspace().as<std::byte>() + AlignmentOf(spec_.c)));
+        SetAuxPointer(context_->workspace().as<std::byte>() + OperandAlignment(spec_.c)));
   }
   GACCD_RETURN_IF_ERROR(SetLayout(&layout_a_, spec_.ab, spec_.transpose_a ? spec_.k : spec_.m,
                                   spec_.columns_a(), spec_.stride_a));
@@ -157,8 +157,8 @@ Status CublasLtProduct::SetPreference() {
   };
   const std::uint64_t workspace = context_->workspace().bytes();
   const std::uint32_t reductions = AllowedReductions(spec_, context_->numerics());
-  const std::uint32_t ab = AlignmentOf(spec_.ab);
-  const std::uint32_t c = AlignmentOf(spec_.c);
+  const std::uint32_t ab = OperandAlignment(spec_.ab);
+  const std::uint32_t c = OperandAlignment(spec_.c);
   GACCD_RETURN_IF_ERROR(
       set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace, "set MAX_WORKSPACE_BYTES"));
   GACCD_RETURN_IF_ERROR(
@@ -221,10 +221,10 @@ Status CublasLtProduct::SetAuxPointer(const void* pointer) {
 }
 
 Status CublasLtProduct::Bind(const MatmulPointers& pointers) {
-  const std::uint32_t ab = AlignmentOf(spec_.ab);
+  const std::uint32_t ab = OperandAlignment(spec_.ab);
   GACCD_RETURN_IF_ERROR(CheckPointer(spec_, "A", pointers.a, ab));
   GACCD_RETURN_IF_ERROR(CheckPointer(spec_, "B", pointers.b, ab));
-  GACCD_RETURN_IF_ERROR(CheckPointer(spec_, "C", pointers.c, AlignmentOf(spec_.c)));
+  GACCD_RETURN_IF_ERROR(CheckPointer(spec_, "C", pointers.c, OperandAlignment(spec_.c)));
   if (spec_.bias || spec_.writes_sums()) {
     const void* const bias = spec_.bias ? pointers.bias : pointers.sums;
     GACCD_RETURN_IF_ERROR(
@@ -233,7 +233,7 @@ Status CublasLtProduct::Bind(const MatmulPointers& pointers) {
     if (!status.ok()) return std::move(status).WithContext(ToText(spec_));
   }
   if (spec_.has_aux()) {
-    GACCD_RETURN_IF_ERROR(CheckPointer(spec_, "aux", pointers.aux, AlignmentOf(spec_.c)));
+    GACCD_RETURN_IF_ERROR(CheckPointer(spec_, "aux", pointers.aux, OperandAlignment(spec_.c)));
     Status status = SetAuxPointer(pointers.aux);
     if (!status.ok()) return std::move(status).WithContext(ToText(spec_));
   }

@@ -42,7 +42,7 @@ Status CublasLtStatus(const CublasLtApi& api, cublasStatus_t status, std::string
 // Minimum alignment in bytes of operands of this type. Offsets in the arena (MemoryPlan) and in f32
 // flat buffers (FlatLayout) are multiples of 64 bytes; a 16-bit copy of a flat buffer has half of
 // that. Only algorithms that accept this alignment are chosen.
-[[nodiscard]] constexpr std::uint32_t AlignmentOf(DType dtype) {
+[[nodiscard]] constexpr std::uint32_t OperandAlignment(DType dtype) {
   return dtype == DType::kF32 ? 64 : 32;
 }
 // of bias and column sums, as epilogues require
@@ -74,7 +74,7 @@ class CublasLtProduct {
   // This does not guarantee that it works.
   [[nodiscard]] bool Accepts(const cublasLtMatmulAlgo_t& algorithm);
 
-  // kInternal, with the address, for a pointer that is null or not aligned to AlignmentOf().
+  // kInternal, with the address, for a pointer that is null or not aligned to OperandAlignment().
   Status Bind(const MatmulPointers& pointers);
   void Unbind() { pointers_ = {}; }
   [[nodiscard]] bool bound() const { return pointers_.c != nullptr; }

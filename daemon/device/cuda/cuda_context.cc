@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kHalfBytes = 2;
 
-Result<MatmulChoicesKey> KeyOf(const CudaContextOptions& options) {
+Result<MatmulChoicesKey> MakeChoicesKey(const CudaContextOptions& options) {
   MatmulChoicesKey key;
   cudaDeviceProp properties{};
   GACCD_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceProperties(&properties, options.device),
@@ -74,7 +74,7 @@ Result<std::unique_ptr<CudaContext>> CudaContext::Create(const CudaContextOption
   }
   GACCD_RETURN_IF_ERROR(CheckCublasLtVersion(own.cublaslt->GetVersion()));
   GACCD_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(own.device), StrCat("use GPU ", own.device)));
-  GACCD_ASSIGN_OR_RETURN(const MatmulChoicesKey key, KeyOf(own));
+  GACCD_ASSIGN_OR_RETURN(const MatmulChoicesKey key, MakeChoicesKey(own));
   context->multiprocessors_ = key.multiprocessors;
   context->compute_capability_ = key.compute_capability;
   GACCD_ASSIGN_OR_RETURN(context->compute_, CudaStream::Create());

@@ -56,7 +56,7 @@ Status Try(const std::string& what, const Call& call) {
   }
 }
 
-fe::DataType_t TypeOf(DType dtype) {
+fe::DataType_t ToCudnnType(DType dtype) {
   return dtype == DType::kFP16 ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16;
 }
 
@@ -64,7 +64,7 @@ fe::DataType_t TypeOf(DType dtype) {
 fe::graph::Tensor_attributes Rows(const SdpaSpec& spec, Uid uid, std::int64_t step) {
   return fe::graph::Tensor_attributes()
       .set_uid(uid)
-      .set_data_type(TypeOf(spec.dtype))
+      .set_data_type(ToCudnnType(spec.dtype))
       .set_dim({spec.sequences, spec.heads, spec.length, spec.width})
       .set_stride({spec.length * step, spec.width, step, 1});
 }
@@ -88,7 +88,7 @@ void SetOutput(const Tensor& made, const fe::graph::Tensor_attributes& as) {
 
 // Attributes common to forward and backward.
 template <typename Attributes>
-Attributes AttributesOf(const SdpaSpec& spec, fe::graph::Graph& graph) {
+Attributes MakeAttributes(const SdpaSpec& spec, fe::graph::Graph& graph) {
   Attributes attributes;
   attributes.set_attn_scale(static_cast<float>(1 / std::sqrt(static_cast<double>(spec.width))));
   if (spec.causal) {
@@ -112,13 +112,13 @@ void Describe(const SdpaSpec& spec, fe::graph::Graph& graph) {
   const Tensor k = graph.tensor(Rows(spec, kK, spec.step));
   const Tensor v = graph.tensor(Rows(spec, kV, spec.step));
   if (!spec.backward) {
-    auto attributes = AttributesOf<fe::graph::SDPA_attributes>(spec, graph);
+    auto attributes = MakeAttributes<fe::graph::SDPA_attributes>(spec, graph);
     const auto [y, lse] = graph.sdpa(q, k, v, attributes.set_generate_stats(true));
     SetOutput(y, Rows(spec, kY, row));
     SetOutput(lse, Sums(spec));
     return;
   }
-  auto attributes = AttributesOf<fe::graph::SDPA_backward_attributes>(spec, graph);
+  auto attributes = MakeAttributes<fe::graph::SDPA_backward_attributes>(spec, graph);
   const auto [dq, dk, dv] = graph.sdpa_backward(
       q, k, v, graph.tensor(Rows(spec, kY, row)), graph.tensor(Rows(spec, kDy, row)),
       graph.tensor(Sums(spec)), attributes.set_deterministic_algorithm(spec.deterministic));
@@ -138,7 +138,7 @@ fe::graph::Tensor_attributes Images(Uid uid, fe::DataType_t type, std::int64_t i
 }
 
 template <typename Attributes>
-Attributes AttributesOf(const ConvSize& size) {
+Attributes MakeAttributes(const ConvSize& size) {
   Attributes attributes;
   attributes.set_padding({size.padding[0], size.padding[1]})
       .set_stride({size.stride[0], size.stride[1]})
@@ -148,7 +148,7 @@ Attributes AttributesOf(const ConvSize& size) {
 
 void Describe(const ConvSpec& spec, fe::graph::Graph& graph) {
   const ConvSize& z = spec.size;
-  const fe::DataType_t type = TypeOf(spec.dtype);
+  const fe::DataType_t type = ToCudnnType(spec.dtype);
   const auto x = [&](Uid uid) { return Images(uid, type, z.images, z.in, z.image); };
   const auto y = [&](Uid uid) { return Images(uid, type, z.images, z.out, z.result); };
   const auto weight = [&](Uid uid, fe::DataType_t of) {
@@ -158,16 +158,16 @@ void Describe(const ConvSpec& spec, fe::graph::Graph& graph) {
     case ConvPass::kForward:
       return SetOutput(
           graph.conv_fprop(graph.tensor(x(kFirst)), graph.tensor(weight(kSecond, type)),
-                           AttributesOf<fe::graph::Conv_fprop_attributes>(z)),
+                           MakeAttributes<fe::graph::Conv_fprop_attributes>(z)),
           y(kOut));
     case ConvPass::kInputGradient:
       return SetOutput(
           graph.conv_dgrad(graph.tensor(y(kFirst)), graph.tensor(weight(kSecond, type)),
-                           AttributesOf<fe::graph::Conv_dgrad_attributes>(z)),
+                           MakeAttributes<fe::graph::Conv_dgrad_attributes>(z)),
           x(kOut));
     case ConvPass::kWeightGradient: {  // cuDNN converts the result to f32
       const Tensor sums = graph.conv_wgrad(graph.tensor(y(kFirst)), graph.tensor(x(kSecond)),
-                                           AttributesOf<fe::graph::Conv_wgrad_attributes>(z));
+                                           MakeAttributes<fe::graph::Conv_wgrad_attributes>(z));
       const fe::graph::Tensor_attributes as = weight(kOut, fe::DataType_t::FLOAT);
       sums->set_dim(as.get_dim()).set_stride(as.get_stride()).set_data_type(fe::DataType_t::FLOAT);
       SetOutput(graph.pointwise(sums, fe::graph::Pointwise_attributes().set_mode(
@@ -194,7 +194,7 @@ struct CudnnGraph::Parts {
   Parts(const CudnnApi& api, const CudnnTarget& target, DType dtype, std::string text)
       : what(std::move(text)), handle(target.handle) {
     fe::cudnn_dlhandle = api.library;  // LoadCudnn() returns the same library always
-    graph.set_io_data_type(TypeOf(dtype))
+    graph.set_io_data_type(ToCudnnType(dtype))
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT)
         .set_sm_version(target.compute_capability)

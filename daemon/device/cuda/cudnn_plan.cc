@@ -113,8 +113,8 @@ class CudnnLibrary final : public DnnLibrary {
   CudnnLibrary& operator=(const CudnnLibrary&) = delete;
 
   Status Start() {
-    GACCD_RETURN_IF_ERROR(StatusOf(api_.Create(&handle_), "start cuDNN"));
-    return StatusOf(api_.SetStream(handle_, context_.compute()), "give cuDNN its stream");
+    GACCD_RETURN_IF_ERROR(CudnnStatus(api_.Create(&handle_), "start cuDNN"));
+    return CudnnStatus(api_.SetStream(handle_, context_.compute()), "give cuDNN its stream");
   }
 
   Result<std::unique_ptr<SdpaPlan>> Prepare(const SdpaSpec& spec) override {
@@ -171,7 +171,7 @@ class CudnnLibrary final : public DnnLibrary {
     return graph;
   }
 
-  [[nodiscard]] Status StatusOf(cudnnStatus_t status, const char* what) const {
+  [[nodiscard]] Status CudnnStatus(cudnnStatus_t status, const char* what) const {
     if (status == CUDNN_STATUS_SUCCESS) return Status::Ok();
     return {ErrorKind::kUnavailable, StrCat(what, ": ", api_.GetErrorString(status))};
   }

@@ -51,7 +51,7 @@ Status Launch(void (*kernel)(Parameters...), LaunchShape shape, cudaStream_t str
 #if defined(GACCD_SIMT_EMULATION)
   simt::Enqueue(stream, shape.blocks, shape.threads, what,
                 [=] { kernel(static_cast<Parameters>(arguments)...); },
-                {simt::PointerOf(arguments)...});
+                {simt::ArgumentPointer(arguments)...});
 #else
   // clang-format off
   kernel<<<shape.blocks, shape.threads, 0, stream>>>(static_cast<Parameters>(arguments)...);

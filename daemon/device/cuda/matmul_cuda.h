@@ -38,8 +38,8 @@ class MatmulCuda {
 
   // `bias` is ignored unless spec.bias, `sums` unless spec.writes_sums(), `aux` unless
   // spec.has_aux(). Alignment: bias and sums 16 bytes; f32 operands and aux 64 bytes, bf16 32 bytes
-  // (AlignmentOf() in cublaslt_product.h); otherwise kInternal. Cheap: may be called before every
-  // Run().
+  // (OperandAlignment() in cublaslt_product.h); otherwise kInternal. Cheap: may be called before
+  // every Run().
   Status Bind(const void* a, const void* b, const void* bias, void* c, float* sums,
               void* aux = nullptr);
   // Enqueues the product. kInternal before Bind(). A captured graph keeps the current operands and

@@ -34,7 +34,7 @@ constexpr Number kOne{0x3F800000, 0x3F80, 0x3C00};
 constexpr Number kGeluOfOne{0x3F57585C, 0x3F57, 0x3ABB, 4};
 constexpr Number kGeluSlopeAtOne{0x3F8A9E91, 0x3F8B, 0x3C55, 4};
 
-const Number& ExpectedOf(MatmulGelu gelu) {
+const Number& ExpectedNumber(MatmulGelu gelu) {
   if (gelu == MatmulGelu::kNone) return kOne;
   return gelu == MatmulGelu::kGradient ? kGeluSlopeAtOne : kGeluOfOne;
 }
@@ -107,11 +107,11 @@ Status MatmulTrial::Allocate() {
   const std::int64_t rows_b = spec.transpose_b ? spec.n : spec.k;
   const std::int64_t columns_b = spec.transpose_b ? spec.k : spec.n;
   GACCD_RETURN_IF_ERROR(
-      add(&a_, spec.ab, rows_a, spec.columns_a(), spec.stride_a, AlignmentOf(spec.ab)));
-  GACCD_RETURN_IF_ERROR(add(&b_, spec.ab, rows_b, columns_b, 0, AlignmentOf(spec.ab)));
-  GACCD_RETURN_IF_ERROR(add(&c_, spec.c, spec.m, spec.n, spec.stride_c, AlignmentOf(spec.c)));
+      add(&a_, spec.ab, rows_a, spec.columns_a(), spec.stride_a, OperandAlignment(spec.ab)));
+  GACCD_RETURN_IF_ERROR(add(&b_, spec.ab, rows_b, columns_b, 0, OperandAlignment(spec.ab)));
+  GACCD_RETURN_IF_ERROR(add(&c_, spec.c, spec.m, spec.n, spec.stride_c, OperandAlignment(spec.c)));
   if (spec.has_aux()) {
-    GACCD_RETURN_IF_ERROR(add(&aux_, spec.c, spec.m, spec.n, 0, AlignmentOf(spec.c)));
+    GACCD_RETURN_IF_ERROR(add(&aux_, spec.c, spec.m, spec.n, 0, OperandAlignment(spec.c)));
   }
   const std::int64_t sums = spec.column_sums ? spec.m : spec.n;
   return add(&vector_, DType::kF32, 1, sums, 0, kBiasAlignment);
@@ -156,7 +156,7 @@ Result<bool> MatmulTrial::IsSound(const cublasLtMatmulAlgo_t& algorithm) {
   if (IsUnsupported(status)) return false;
   GACCD_RETURN_IF_ERROR(ToStatus(status));
   GACCD_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(stream_), ToText(spec) + " on trial"));
-  const Number& c = ExpectedOf(spec.gelu);
+  const Number& c = ExpectedNumber(spec.gelu);
   GACCD_ASSIGN_OR_RETURN(bool sound, Holds(c_, c.bits(spec.c), c.units(spec.c)));
   if (sound && spec.writes_sums()) {
     GACCD_ASSIGN_OR_RETURN(sound, Holds(vector_, kOne.f32, 0));

@@ -41,7 +41,7 @@ std::optional<double> IfFinite(double value) {
 }
 
 RunPhase PhaseAfter(int exit, const RunState& state) {
-  switch (NextStepOf(exit)) {
+  switch (SelectNextStep(exit)) {
     case NextStep::kDone:
       return RunPhase::kDone;
     case NextStep::kRequeue:

@@ -28,7 +28,7 @@ std::vector<std::string> Split(const std::string& list) {
 // A job that SLURM stopped is requeued, unless the folder has STOP or HOLD.
 bool WillBeRequeued(const RunState& state) {
   return state.phase == RunPhase::kStopped && !state.job.starts_with("local-") &&
-         NextStepOf(state.exit.value_or(0)) == NextStep::kRequeue &&
+         SelectNextStep(state.exit.value_or(0)) == NextStep::kRequeue &&
          !PathExists(state.folder + "/STOP") && !PathExists(state.folder + "/HOLD");
 }
 
@@ -53,7 +53,7 @@ std::vector<std::string> OpenJobs(const RunState& state) {
       jobs = ChainJobs(state);
       break;
     case RunPhase::kStopped:
-      if (NextStepOf(state.exit.value_or(0)) == NextStep::kRequeue) jobs = ChainJobs(state);
+      if (SelectNextStep(state.exit.value_or(0)) == NextStep::kRequeue) jobs = ChainJobs(state);
       break;
     default:
       break;

@@ -35,7 +35,7 @@ Result<ValueSpec> CheckInputs(const AttentionOptions& options, std::span<const V
   return ValueSpec{{x.shape[0], x.shape[1] / parts}, x.dtype};
 }
 
-ValueSpec LogSumsOf(const AttentionOptions& options, const ValueSpec& y) {
+ValueSpec LogSumsSpec(const AttentionOptions& options, const ValueSpec& y) {
   return {{y.shape[0] / options.length, options.heads, options.length}, DType::kF32};
 }
 
@@ -43,7 +43,7 @@ ValueSpec LogSumsOf(const AttentionOptions& options, const ValueSpec& y) {
 
 OutputSpecs Attention::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_ASSIGN_OR_RETURN(const ValueSpec y, CheckInputs(options_, inputs));
-  return std::vector<ValueSpec>{y, LogSumsOf(options_, y)};
+  return std::vector<ValueSpec>{y, LogSumsSpec(options_, y)};
 }
 
 // q k^T and P v.
@@ -73,7 +73,7 @@ OutputSpecs AttentionGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_ASSIGN_OR_RETURN(const ValueSpec y, CheckInputs(options_, forward));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[0], y.shape, "the gradient", y.dtype));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], y.shape, "the output", y.dtype));
-  const ValueSpec sums = LogSumsOf(options_, y);
+  const ValueSpec sums = LogSumsSpec(options_, y);
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], sums.shape, "the sums of the softmax"));
   const ValueSpec gradient{inputs[3].shape, to_bf16_ ? DType::kBF16 : inputs[3].dtype};
   return std::vector<ValueSpec>(IsPackedAttention(forward.size()) ? 1 : 3, gradient);

@@ -43,7 +43,7 @@ struct Sizes {
 };
 
 // y: spec of the output, or of a value with its shape.
-Sizes SizesOf(const AttentionOptions& options, const ValueSpec& y, const ValueSpec& q) {
+Sizes MakeSizes(const AttentionOptions& options, const ValueSpec& y, const ValueSpec& q) {
   const std::int64_t width = y.shape[1] / options.heads;
   return {.sequences = y.shape[0] / options.length,
           .heads = options.heads,
@@ -55,7 +55,7 @@ Sizes SizesOf(const AttentionOptions& options, const ValueSpec& y, const ValueSp
           .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(width)))};
 }
 
-std::int64_t LengthOf(const std::int32_t* lengths, std::int64_t sequence, std::int64_t most) {
+std::int64_t ClampedLength(const std::int32_t* lengths, std::int64_t sequence, std::int64_t most) {
   return lengths == nullptr ? most : std::clamp<std::int64_t>(lengths[sequence], 0, most);
 }
 
@@ -78,7 +78,7 @@ constexpr std::int64_t kLanes = 16;
 GACCD_SIMD_CLONES
 float SoftmaxRow(float* s, std::int64_t seen, float scale, float& top, float* sums) {
   std::fill(s + seen, s + kRows, -kInfinity);
-  const float of_tile = scale * LargestOf(s, kRows);
+  const float of_tile = scale * FindLargest(s, kRows);
   const float new_top = of_tile <= top ? top : of_tile;
   for (std::int64_t j = 0; j < kRows; ++j) s[j] = Exp(scale * s[j] - new_top);
   const float factor = Exp(top - new_top);
@@ -108,7 +108,7 @@ void GradientRow(float* s, float* dp, std::int64_t seen, float scale, float lse,
 
 GACCD_SIMD_CLONES
 float Dot(const float* a, const float* b, std::int64_t count) {
-  return SumOf(count, [a, b](std::int64_t i) { return a[i] * b[i]; });
+  return SumValues(count, [a, b](std::int64_t i) { return a[i] * b[i]; });
 }
 
 // q, k and v, or their gradients, from one row of a head on.
@@ -196,7 +196,7 @@ void ForwardTile(const Sizes& z, const Tiles& tiles, const ForwardScratch<Tiles>
   }
   for (std::int64_t i = 0; i < rows; ++i) {
     const float* sums = at.sums + i * kLanes;
-    const float sum = SumOf(kLanes, [sums](std::int64_t l) { return sums[l]; });
+    const float sum = SumValues(kLanes, [sums](std::int64_t l) { return sums[l]; });
     Multiply(y + i * d, d, 1.0F / sum);
     lse[first + i] = at.tops[i] + std::log(sum);
   }
@@ -323,7 +323,8 @@ void BackwardHead(const Sizes& z, const Tiles& tiles, const float* dy, const flo
 template <typename Run>
 void ForEachHead(const Sizes& z, const void* lengths, const Run& run) {
   for (std::int64_t b = 0; b < z.sequences; ++b) {
-    const std::int64_t known = LengthOf(static_cast<const std::int32_t*>(lengths), b, z.length);
+    const std::int64_t known =
+        ClampedLength(static_cast<const std::int32_t*>(lengths), b, z.length);
     for (std::int64_t h = 0; h < z.heads; ++h) run(b * z.length, h, known);
   }
 }
@@ -368,20 +369,20 @@ KernelResult MakeBackward(const KernelRequest& request, const Sizes& z, const Ti
       BackwardScratch<Tiles>(z, nullptr).pieces.bytes());
 }
 
-Bf16AttentionTiles Bf16Tiles() { return {Bf16TileMathOf(Bf16OfCpu())}; }
+Bf16AttentionTiles Bf16Tiles() { return {SelectBf16TileMath(Bf16OfCpu())}; }
 
 }  // namespace
 
 KernelResult MakeAttentionCpu(const KernelRequest& request) {
   const auto& options = static_cast<const Attention&>(request.function).options();
-  const Sizes z = SizesOf(options, request.outputs[0], request.inputs[0]);
+  const Sizes z = MakeSizes(options, request.outputs[0], request.inputs[0]);
   return options.round_to_bf16 ? MakeForward(request, z, Bf16Tiles())
                                : MakeForward(request, z, F32AttentionTiles());
 }
 
 KernelResult MakeAttentionGradientCpu(const KernelRequest& request) {
   const auto& options = static_cast<const AttentionGradient&>(request.function).options();
-  const Sizes z = SizesOf(options, request.inputs[0], request.inputs[3]);
+  const Sizes z = MakeSizes(options, request.inputs[0], request.inputs[3]);
   const auto make = [&](const auto& tiles) {
     return request.outputs[0].dtype == DType::kBF16 ? MakeBackward<Bf16>(request, z, tiles)
                                                     : MakeBackward<float>(request, z, tiles);

@@ -331,7 +331,7 @@ LaunchShape ShapeFor(const AttentionSize& z, int own) {
   return {static_cast<unsigned>(z.sequences * z.heads * tiles), kThreads};
 }
 
-float ScaleOf(const AttentionSize& z) {
+float SoftmaxScale(const AttentionSize& z) {
   return static_cast<float>(1 / std::sqrt(static_cast<double>(z.width)));
 }
 
@@ -339,7 +339,7 @@ template <typename T, typename Tile>
 Status Forward(const KernelStream& on, const AttentionSize& z, const In& in,
                const std::int32_t* lengths, void* y, float* lse) {
   return Launch(AttentionKernel<T, Tile>, ShapeFor(z, Tile::kOwn), on.stream, "attention", z,
-                ScaleOf(z), static_cast<const T*>(in.q), static_cast<const T*>(in.k),
+                SoftmaxScale(z), static_cast<const T*>(in.q), static_cast<const T*>(in.k),
                 static_cast<const T*>(in.v), lengths, static_cast<T*>(y), lse);
 }
 
@@ -357,26 +357,26 @@ Status Backward(const KernelStream& on, const AttentionSize& z, const void* dy, 
       Launch(AttentionDeltaKernel<T>, {std::min(most, BlocksFor(all, kThreads / kWarp)), kThreads},
              on.stream, "attention_gradient", z, g, static_cast<const T*>(y), delta));
   GACCD_RETURN_IF_ERROR(Launch(AttentionRowsKernel<T, Tile>, ShapeFor(z, Tile::kOwn), on.stream,
-                               "attention_gradient", z, ScaleOf(z), g, lse, delta, q, k, v, lengths,
-                               static_cast<T*>(out.q)));
+                               "attention_gradient", z, SoftmaxScale(z), g, lse, delta, q, k, v,
+                               lengths, static_cast<T*>(out.q)));
   return Launch(AttentionKeysKernel<T, Tile>, ShapeFor(z, Tile::kOwn), on.stream,
-                "attention_gradient", z, ScaleOf(z), g, lse, delta, q, k, v, lengths,
+                "attention_gradient", z, SoftmaxScale(z), g, lse, delta, q, k, v, lengths,
                 static_cast<T*>(out.k), static_cast<T*>(out.v));
 }
 
 // The largest tiles that fit into 48 KiB of shared memory.
 template <typename T>
-Status ForwardOf(const KernelStream& on, const AttentionSize& z, const In& in,
-                 const std::int32_t* lengths, void* y, float* lse) {
+Status DispatchForward(const KernelStream& on, const AttentionSize& z, const In& in,
+                       const std::int32_t* lengths, void* y, float* lse) {
   if (z.width <= 32) return Forward<T, Tiles<32, 64, 32>>(on, z, in, lengths, y, lse);
   if (z.width <= 64) return Forward<T, Tiles<64, 64, 32>>(on, z, in, lengths, y, lse);
   return Forward<T, Tiles<128, 32, 32>>(on, z, in, lengths, y, lse);
 }
 
 template <typename T>
-Status BackwardOf(const KernelStream& on, const AttentionSize& z, const void* dy, const void* y,
-                  const float* lse, const In& in, const std::int32_t* lengths, const Out& out,
-                  float* delta) {
+Status DispatchBackward(const KernelStream& on, const AttentionSize& z, const void* dy,
+                        const void* y, const float* lse, const In& in, const std::int32_t* lengths,
+                        const Out& out, float* delta) {
   const auto backward = z.width <= 32   ? Backward<T, Tiles<32, 32, 32>>
                         : z.width <= 64 ? Backward<T, Tiles<64, 32, 32>>
                                         : Backward<T, Tiles<128, 16, 16>>;
@@ -388,7 +388,7 @@ Status BackwardOf(const KernelStream& on, const AttentionSize& z, const void* dy
 Status EnqueueAttention(const KernelStream& on, DType dtype, const AttentionSize& size,
                         const AttentionParts<const void*>& in, const std::int32_t* lengths, void* y,
                         float* lse) {
-  const auto enqueue = WithFloat(dtype, [](auto t) { return &ForwardOf<decltype(t)>; });
+  const auto enqueue = WithFloat(dtype, [](auto t) { return &DispatchForward<decltype(t)>; });
   return enqueue(on, size, in, lengths, y, lse);
 }
 
@@ -396,7 +396,7 @@ Status EnqueueAttentionGradient(const KernelStream& on, DType dtype, const Atten
                                 const void* dy, const void* y, const float* lse,
                                 const AttentionParts<const void*>& in, const std::int32_t* lengths,
                                 const AttentionParts<void*>& out, float* scratch) {
-  const auto enqueue = WithFloat(dtype, [](auto t) { return &BackwardOf<decltype(t)>; });
+  const auto enqueue = WithFloat(dtype, [](auto t) { return &DispatchBackward<decltype(t)>; });
   return enqueue(on, size, dy, y, lse, in, lengths, out, scratch);
 }
 

@@ -33,8 +33,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename T>
-Status ClearTailsOf(const KernelStream& on, const AttentionSize& size, const std::int32_t* known,
-                    std::int64_t lines, std::int64_t piece, void* data) {
+Status LaunchClearTails(const KernelStream& on, const AttentionSize& size,
+                        const std::int32_t* known, std::int64_t lines, std::int64_t piece,
+                        void* data) {
   const std::int64_t parts =
       std::clamp<std::int64_t>(size.length * piece / kElementsPerPart, 1, kMaxLengthParts);
   const auto blocks = static_cast<unsigned>(size.sequences * lines * parts);
@@ -54,12 +55,12 @@ Status EnqueueKnownLengths(const KernelStream& on, const AttentionSize& size,
 Status EnqueueClearRows(const KernelStream& on, const AttentionSize& size,
                         const std::int32_t* known, std::int64_t columns, void* rows) {
   // 0 has the same bits in fp16.
-  return ClearTailsOf<Bf16>(on, size, known, 1, columns, rows);
+  return LaunchClearTails<Bf16>(on, size, known, 1, columns, rows);
 }
 
 Status EnqueueClearSums(const KernelStream& on, const AttentionSize& size,
                         const std::int32_t* known, float* lse) {
-  return ClearTailsOf<float>(on, size, known, size.heads, 1, lse);
+  return LaunchClearTails<float>(on, size, known, size.heads, 1, lse);
 }
 
 }  // namespace gaccd

@@ -29,22 +29,22 @@ AttentionSize SizeOf(const AttentionOptions& options, const ValueSpec& y, const 
 
 // From one packed array, or three.
 template <typename Pointer>
-AttentionParts<Pointer> PartsOf(std::span<void* const> arrays, bool packed,
-                                const AttentionSize& size, DType dtype) {
+AttentionParts<Pointer> SplitIntoParts(std::span<void* const> arrays, bool packed,
+                                       const AttentionSize& size, DType dtype) {
   if (!packed) return {arrays[0], arrays[1], arrays[2]};
   auto* first = static_cast<char*>(arrays[0]);
   const auto bytes = size.heads * size.width * static_cast<std::int64_t>(SizeOf(dtype));
   return {first, first + bytes, first + 2 * bytes};
 }
 
-const std::int32_t* LengthsOf(std::span<void* const> inputs) {
+const std::int32_t* LengthsInput(std::span<void* const> inputs) {
   return HasAttentionLengths(inputs.size()) ? static_cast<const std::int32_t*>(inputs.back())
                                             : nullptr;
 }
 
 // The spec for the library. inputs: number of inputs of Attention.
-SdpaSpec SpecOf(const CudaRequest& request, const AttentionSize& size, std::size_t inputs,
-                bool backward) {
+SdpaSpec MakeSdpaSpec(const CudaRequest& request, const AttentionSize& size, std::size_t inputs,
+                      bool backward) {
   return {.dtype = request.dtype(),
           .backward = backward,
           .deterministic = request.context.numerics().deterministic,
@@ -92,15 +92,15 @@ class LibraryKernel : public Kernel {
   void Bind(const Operands& operands) override {
     std::span<void* const> forward = operands.inputs;
     if (backward_) forward = forward.subspan(3);
-    lengths_ = LengthsOf(forward);
+    lengths_ = LengthsInput(forward);
     known_ =
         reinterpret_cast<std::int32_t*>(static_cast<char*>(operands.scratch) + LengthsOffset());
     const bool packed = IsPackedAttention(forward.size());
-    const auto in = PartsOf<const void*>(forward, packed, size_, dtype_);
+    const auto in = SplitIntoParts<const void*>(forward, packed, size_, dtype_);
     pointers_ = {.q = in.q, .k = in.k, .v = in.v, .lengths = known_};
     rows_.assign(operands.outputs.begin(), operands.outputs.end());
     if (backward_) {
-      const auto out = PartsOf<void*>(operands.outputs, packed, size_, dtype_);
+      const auto out = SplitIntoParts<void*>(operands.outputs, packed, size_, dtype_);
       pointers_.dy = operands.inputs[0];
       pointers_.y = operands.inputs[1];
       pointers_.lse = static_cast<float*>(operands.inputs[2]);
@@ -148,16 +148,17 @@ KernelResult MakeAttentionCuda(const CudaRequest& request) {
   const auto& options = static_cast<const Attention&>(request.function).options();
   const AttentionSize size = SizeOf(options, request.outputs[0], request.inputs[0]);
   GACCD_RETURN_IF_ERROR(CheckAttentionOnGpu(request.function, request.inputs));
-  GACCD_ASSIGN_OR_RETURN(
-      PlanPointer plan,
-      PlanFor(request, SpecOf(request, size, request.inputs.size(), false), options.all_rows));
+  GACCD_ASSIGN_OR_RETURN(PlanPointer plan,
+                         PlanFor(request, MakeSdpaSpec(request, size, request.inputs.size(), false),
+                                 options.all_rows));
   if (plan != nullptr) {
     return MakeKernel<LibraryKernel>(std::move(plan), request, size, /*backward=*/false);
   }
   return MakeCall(request, [on = request.on, dtype = request.dtype(), size](const Call& c) {
     const bool packed = IsPackedAttention(c.inputs.size());
-    return EnqueueAttention(on, dtype, size, PartsOf<const void*>(c.inputs, packed, size, dtype),
-                            LengthsOf(c.inputs), c.outputs[0], c.out<float>(1));
+    return EnqueueAttention(on, dtype, size,
+                            SplitIntoParts<const void*>(c.inputs, packed, size, dtype),
+                            LengthsInput(c.inputs), c.outputs[0], c.out<float>(1));
   });
 }
 
@@ -166,7 +167,8 @@ KernelResult MakeAttentionGradientCuda(const CudaRequest& request) {
   const AttentionSize size = SizeOf(options, request.inputs[0], request.inputs[3]);
   GACCD_ASSIGN_OR_RETURN(
       PlanPointer plan,
-      PlanFor(request, SpecOf(request, size, request.inputs.size() - 3, true), options.all_rows));
+      PlanFor(request, MakeSdpaSpec(request, size, request.inputs.size() - 3, true),
+              options.all_rows));
   if (plan != nullptr) {
     return MakeKernel<LibraryKernel>(std::move(plan), request, size, /*backward=*/true);
   }
@@ -177,8 +179,8 @@ KernelResult MakeAttentionGradientCuda(const CudaRequest& request) {
         const bool packed = IsPackedAttention(forward.size());
         return EnqueueAttentionGradient(
             on, dtype, size, c.inputs[0], c.inputs[1], c.in<float>(2),
-            PartsOf<const void*>(forward, packed, size, dtype), LengthsOf(forward),
-            PartsOf<void*>(c.outputs, packed, size, dtype), static_cast<float*>(c.scratch));
+            SplitIntoParts<const void*>(forward, packed, size, dtype), LengthsInput(forward),
+            SplitIntoParts<void*>(c.outputs, packed, size, dtype), static_cast<float*>(c.scratch));
       },
       static_cast<std::size_t>(size.sequences * size.heads * size.length) * sizeof(float));
 }

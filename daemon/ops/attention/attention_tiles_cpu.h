@@ -77,8 +77,8 @@ struct Bf16AttentionTiles {
     PackColumns(m, memory);
     return memory;
   }
-  void Product(const TileOperandOf<Bf16Pair>& a, const Bf16Pair* b, std::int64_t b_step, float* c,
-               std::int64_t c_step, std::int64_t m, std::int64_t n, std::int64_t k,
+  void Product(const BasicTileOperand<Bf16Pair>& a, const Bf16Pair* b, std::int64_t b_step,
+               float* c, std::int64_t c_step, std::int64_t m, std::int64_t n, std::int64_t k,
                bool add) const {
     math.product(a, b, b_step, c, c_step, m, n, k, add);
   }

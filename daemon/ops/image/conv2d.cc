@@ -39,7 +39,7 @@ Result<ImagePair> ResultSize(const Conv2dOptions& options, ImagePair image, Imag
   return result;
 }
 
-ImagePair SizeOf(const Shape& images) { return {images[1], images[2]}; }
+ImagePair ImageSize(const Shape& images) { return {images[1], images[2]}; }
 
 // Multiplications and additions for every value of y.
 double Flops(const Shape& y, std::int64_t in_of_group, ImagePair kernel) {
@@ -80,22 +80,23 @@ OutputSpecs Conv2d::Infer(std::span<const ValueSpec> inputs) const {
                          " channels, found ", x[3]));
   }
   if (inputs.size() == 3) GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], {weight[0]}, "the bias"));
-  GACCD_ASSIGN_OR_RETURN(const ImagePair size, ResultSize(options_, SizeOf(x), KernelOf(weight)));
+  GACCD_ASSIGN_OR_RETURN(const ImagePair size,
+                         ResultSize(options_, ImageSize(x), KernelSize(weight)));
   return std::vector<ValueSpec>{{{x[0], size[0], size[1], weight[0]}, SumsType(sums_, inputs[0])}};
 }
 
 double Conv2d::ProductFlops(std::span<const ValueSpec> inputs) const {
   const Shape& weight = inputs[1].shape;
   const OutputSpecs y = Infer(inputs);
-  return y.ok() ? Flops((*y)[0].shape, weight[1], KernelOf(weight)) : 0;
+  return y.ok() ? Flops((*y)[0].shape, weight[1], KernelSize(weight)) : 0;
 }
 
 Status Conv2d::Gradient(GradientScope& scope) const {
   const ValueId dy = scope.OutputGradient(0);
   const Shape weight = scope.input_shape(1);
-  const ImagePair kernel = KernelOf(weight);
+  const ImagePair kernel = KernelSize(weight);
   if (scope.NeedsGradient(0)) {
-    const ImagePair image = SizeOf(scope.input_shape(0));
+    const ImagePair image = ImageSize(scope.input_shape(0));
     GACCD_RETURN_IF_ERROR(scope.SetInputGradient(
         0, std::make_shared<Conv2dInputGradient>(options_, image), {dy, scope.input(1)}));
   }
@@ -113,7 +114,7 @@ OutputSpecs Conv2dInputGradient::Infer(std::span<const ValueSpec> inputs) const 
   GACCD_RETURN_IF_ERROR(CheckWeight(inputs[1], options_));
   const Shape& dy = inputs[0].shape;
   const Shape& weight = inputs[1].shape;
-  GACCD_ASSIGN_OR_RETURN(const ImagePair size, ResultSize(options_, image_, KernelOf(weight)));
+  GACCD_ASSIGN_OR_RETURN(const ImagePair size, ResultSize(options_, image_, KernelSize(weight)));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[0], {dy[0], size[0], size[1], weight[0]},
                                      "the gradient", inputs[0].dtype));
   return std::vector<ValueSpec>{
@@ -122,7 +123,7 @@ OutputSpecs Conv2dInputGradient::Infer(std::span<const ValueSpec> inputs) const 
 
 double Conv2dInputGradient::ProductFlops(std::span<const ValueSpec> inputs) const {
   const Shape& weight = inputs[1].shape;
-  return Flops(inputs[0].shape, weight[1], KernelOf(weight));
+  return Flops(inputs[0].shape, weight[1], KernelSize(weight));
 }
 
 OutputSpecs Conv2dWeightGradient::Infer(std::span<const ValueSpec> inputs) const {
@@ -132,7 +133,7 @@ OutputSpecs Conv2dWeightGradient::Infer(std::span<const ValueSpec> inputs) const
   GACCD_RETURN_IF_ERROR(CheckImages(inputs[1], "the input"));
   const Shape& dy = inputs[0].shape;
   const Shape& x = inputs[1].shape;
-  GACCD_ASSIGN_OR_RETURN(const ImagePair size, ResultSize(options_, SizeOf(x), kernel_));
+  GACCD_ASSIGN_OR_RETURN(const ImagePair size, ResultSize(options_, ImageSize(x), kernel_));
   GACCD_RETURN_IF_ERROR(
       CheckShapeIs(inputs[0], {x[0], size[0], size[1], dy[3]}, "the gradient", inputs[1].dtype));
   if (x[3] % options_.groups != 0 || dy[3] % options_.groups != 0) {
@@ -157,7 +158,7 @@ Status ConvTranspose2d::Gradient(GradientScope& scope) const {
         scope.SetInputGradient(0, std::make_shared<Conv2d>(options()), {dy, scope.input(1)}));
   }
   return scope.SetInputGradient(
-      1, std::make_shared<Conv2dWeightGradient>(options(), KernelOf(weight), weight.size() == 3),
+      1, std::make_shared<Conv2dWeightGradient>(options(), KernelSize(weight), weight.size() == 3),
       {scope.input(0), dy});
 }
 

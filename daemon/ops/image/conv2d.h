@@ -30,7 +30,7 @@ struct Conv2dOptions {
 };
 
 // Height and width. A weight [out, in / groups, width] has kernels of one row.
-[[nodiscard]] inline ImagePair KernelOf(const Shape& weight) {
+[[nodiscard]] inline ImagePair KernelSize(const Shape& weight) {
   return {weight.size() == 3 ? 1 : weight[2], weight.back()};
 }
 

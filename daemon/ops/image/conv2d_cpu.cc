@@ -133,7 +133,7 @@ KernelResult MakeConvolution(const KernelRequest& request, const CpuEnvironment&
                        .groups = options.groups,
                        .image = SizeOf(x.shape),
                        .result = SizeOf(y.shape),
-                       .kernel = KernelOf(weight),
+                       .kernel = KernelSize(weight),
                        .stride = options.stride,
                        .padding = options.padding,
                        .dilation = options.dilation,

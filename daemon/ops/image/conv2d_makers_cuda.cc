@@ -46,9 +46,9 @@ std::byte* At(void* scratch, std::size_t place) { return static_cast<std::byte*>
 
 // The weight, input 1, in the type of input 0: of a parameter the copy of the context; a computed
 // one is cast, in 16 bits, into a part of the scratch.
-class WeightOf {
+class CastWeight {
  public:
-  WeightOf(const CudaRequest& request, ScratchParts& parts)
+  CastWeight(const CudaRequest& request, ScratchParts& parts)
       : on_(request.on),
         context_(&request.context),
         dtype_(request.dtype()),
@@ -83,7 +83,7 @@ KernelResult MakeProduct(const CudaRequest& request, const ConvSize& size) {
                                                                        .c = dtype}));
   ScratchParts parts;
   parts.Add(static_cast<std::int64_t>(ConvColumnBytes(size, dtype)));
-  const WeightOf weight(request, parts);
+  const CastWeight weight(request, parts);
   return MakeCall(
       request,
       [=, on = request.on, &context = request.context](const Call& c) -> Status {
@@ -114,7 +114,7 @@ KernelResult MakeInputProduct(const CudaRequest& request, const ConvSize& size) 
           kBackward));
   ScratchParts parts;
   parts.Add(static_cast<std::int64_t>(ConvColumnBytes(size, of_columns)));
-  const WeightOf weight(request, parts);
+  const CastWeight weight(request, parts);
   return MakeCall(
       request,
       [=, on = request.on](const Call& c) -> Status {
@@ -186,7 +186,7 @@ KernelResult MakeWithWeight(const CudaRequest& request, const ConvSize& size,
   parts.Add(plan->workspace_bytes());
   const std::size_t last_at =
       parts.Add(turned ? size.out * size.columns() * static_cast<std::int64_t>(SizeOf(dtype)) : 0);
-  const WeightOf weight(request, parts);
+  const CastWeight weight(request, parts);
   return MakeCall(
       request,
       [=, on = request.on, &context = request.context](const Call& c) -> Status {
@@ -248,13 +248,13 @@ KernelResult MakeWeightGradient(const CudaRequest& request, const ConvSize& size
 }  // namespace
 
 KernelResult MakeConv2dCuda(const CudaRequest& request) {
-  const ConvSize size = ConvSizeOf(request.inputs[0], request.outputs[0], request.inputs[1].shape,
-                                   static_cast<const Conv2d&>(request.function).options());
+  const ConvSize size = MakeConvSize(request.inputs[0], request.outputs[0], request.inputs[1].shape,
+                                     static_cast<const Conv2d&>(request.function).options());
   GACCD_ASSIGN_OR_RETURN(const PlanPointer plan, PlanFor(request, size, ConvPass::kForward));
   if (plan != nullptr) return MakeWithWeight(request, size, plan);
   if (size.groups == 1) return MakeProduct(request, size);
   ScratchParts parts;
-  const WeightOf weight(request, parts);
+  const CastWeight weight(request, parts);
   return MakeCall(
       request,
       [=, on = request.on, dtype = request.dtype(),
@@ -268,13 +268,13 @@ KernelResult MakeConv2dCuda(const CudaRequest& request) {
 
 KernelResult MakeConv2dInputGradientCuda(const CudaRequest& request) {
   const ConvSize size =
-      ConvSizeOf(request.outputs[0], request.inputs[0], request.inputs[1].shape,
-                 static_cast<const Conv2dInputGradient&>(request.function).options());
+      MakeConvSize(request.outputs[0], request.inputs[0], request.inputs[1].shape,
+                   static_cast<const Conv2dInputGradient&>(request.function).options());
   GACCD_ASSIGN_OR_RETURN(const PlanPointer plan, PlanFor(request, size, ConvPass::kInputGradient));
   if (plan != nullptr) return MakeWithWeight(request, size, plan);
   if (size.groups == 1) return MakeInputProduct(request, size);
   ScratchParts parts;
-  const WeightOf weight(request, parts);
+  const CastWeight weight(request, parts);
   return MakeCall(
       request,
       [=, on = request.on, dtype = request.dtype()](const Call& c) -> Status {
@@ -286,8 +286,8 @@ KernelResult MakeConv2dInputGradientCuda(const CudaRequest& request) {
 
 KernelResult MakeConv2dWeightGradientCuda(const CudaRequest& request) {
   const ConvSize size =
-      ConvSizeOf(request.inputs[1], request.inputs[0], request.outputs[0].shape,
-                 static_cast<const Conv2dWeightGradient&>(request.function).options());
+      MakeConvSize(request.inputs[1], request.inputs[0], request.outputs[0].shape,
+                   static_cast<const Conv2dWeightGradient&>(request.function).options());
   if (size.groups > 1 && size.groups == size.in && size.in == size.out) {
     return MakeCall(
         request,

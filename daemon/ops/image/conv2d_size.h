@@ -12,15 +12,15 @@
 
 namespace gaccd {
 
-[[nodiscard]] inline ConvSize ConvSizeOf(const ValueSpec& x, const ValueSpec& y,
-                                         const Shape& weight, const Conv2dOptions& options) {
+[[nodiscard]] inline ConvSize MakeConvSize(const ValueSpec& x, const ValueSpec& y,
+                                           const Shape& weight, const Conv2dOptions& options) {
   return {.images = x.shape[0],
           .in = x.shape[3],
           .out = y.shape[3],
           .groups = options.groups,
           .image = {x.shape[1], x.shape[2]},
           .result = {y.shape[1], y.shape[2]},
-          .kernel = KernelOf(weight),
+          .kernel = KernelSize(weight),
           .stride = options.stride,
           .padding = options.padding,
           .dilation = options.dilation};
@@ -39,7 +39,7 @@ namespace gaccd {
     const auto spec = [&](ValueId id) -> const ValueSpec& { return graph.value(id).spec; };
     const auto count = [&](ValueId x, ValueId y, ValueId weight, const Conv2dOptions& options) {
       if (options.groups > 1 || spec(x).dtype != DType::kF32) return;
-      const ConvSize size = ConvSizeOf(spec(x), spec(y), spec(weight).shape, options);
+      const ConvSize size = MakeConvSize(spec(x), spec(y), spec(weight).shape, options);
       most = std::max(most, static_cast<std::int64_t>(ConvColumnBytes(size, DType::kF32)));
     };
     const Function* const function = node.function.get();

@@ -63,9 +63,9 @@ bool TakesStrips(const ConvSize& z) {
 }
 
 // Two waves of blocks: with one, a multiprocessor occupied by another kernel would double the time.
-StripGrid StripsOf(const KernelStream& on, const ConvSize& z, std::int64_t together) {
+StripGrid MakeStripGrid(const KernelStream& on, const ConvSize& z, std::int64_t together) {
   constexpr std::int64_t kLeast = 4;  // minimum strips per thread
-  const int strip = StripOf(static_cast<int>(z.kernel[1]));
+  const int strip = StripLength(static_cast<int>(z.kernel[1]));
   const std::int64_t vectors = z.in / together;
   const std::int64_t tiles = (vectors + kWarp - 1) / kWarp;
   const std::int64_t strips_of_row = (z.result[1] + strip - 1) / strip;
@@ -97,7 +97,7 @@ Status LaunchStrips(const KernelStream& on, const char* name, const ConvSize& si
 std::int64_t DepthwiseScratchBytes(const KernelStream& on, const ConvSize& size) {
   std::int64_t chunks = ChunksOfResults(on, size);
   if (TakesStrips(size)) {
-    chunks = std::max<std::int64_t>(chunks, StripsOf(on, size, kTogether<Bf16>).chunks);
+    chunks = std::max<std::int64_t>(chunks, MakeStripGrid(on, size, kTogether<Bf16>).chunks);
   }
   return chunks * size.area() * size.in * static_cast<std::int64_t>(sizeof(float));
 }
@@ -112,7 +112,7 @@ Status EnqueueDepthwiseWeightGradient(const KernelStream& on, DType dtype, const
   GACCD_RETURN_IF_ERROR(WithFloat(dtype, [&](auto t) {
     using T = decltype(t);
     if (strips) {
-      const StripGrid grid = StripsOf(on, size, kTogether<T>);
+      const StripGrid grid = MakeStripGrid(on, size, kTogether<T>);
       chunks = grid.chunks;
       const auto launch = size.kernel[1] == 3   ? LaunchStrips<T, 3>
                           : size.kernel[1] == 5 ? LaunchStrips<T, 5>

@@ -68,11 +68,13 @@ __global__ void __launch_bounds__(kThreads)
 
 // Number of results that a thread of DepthwiseStripsKernel loads at once: a multiple of the
 // kernel's columns, after which its register window repeats.
-constexpr int StepsOf(int kernel_columns) { return kernel_columns == 3 ? 6 : kernel_columns; }
+constexpr int ResultsPerLoad(int kernel_columns) {
+  return kernel_columns == 3 ? 6 : kernel_columns;
+}
 // Number of results per strip, within a row. Longer strips would evict rows of x from the cache
 // before the next row of results reads them again.
-constexpr int StripOf(int kernel_columns) {
-  return 28 / StepsOf(kernel_columns) * StepsOf(kernel_columns);
+constexpr int StripLength(int kernel_columns) {
+  return 28 / ResultsPerLoad(kernel_columns) * ResultsPerLoad(kernel_columns);
 }
 
 // Tiles of the channels with `lanes` threads each. Strips are counted down an image, then to the
@@ -113,7 +115,7 @@ template <typename T, int kColumns, int kStride>
 __device__ inline void AddStrip(const T* dy, const T* x, int q, int end,
                                 const DepthwiseSize<int>& z,
                                 float (&sums)[kColumns][kTogether<T>]) {
-  constexpr int kSteps = StepsOf(kColumns);
+  constexpr int kSteps = ResultsPerLoad(kColumns);
   constexpr int kKept = kColumns - kStride;  // columns that the next result uses again
   int w = q * kStride - z.padding[1];
   const auto readable =
@@ -170,7 +172,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const std::int64_t end = grid.strips * (chunk + 1) / grid.chunks;
   std::int64_t strip = grid.strips * chunk / grid.chunks;
   auto p = static_cast<int>(strip % z.rows);
-  auto q = static_cast<int>(strip / z.rows % grid.strips_of_row) * StripOf(kColumns);
+  auto q = static_cast<int>(strip / z.rows % grid.strips_of_row) * StripLength(kColumns);
   std::int64_t n = strip / z.rows / grid.strips_of_row;
   float sums[kColumns][kTogether<T>] = {};
   for (; strip < end; ++strip) {
@@ -178,11 +180,11 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (h >= 0 && h < z.height) {
       AddStrip<T, kColumns, kStride>(dy + (n * z.rows + p) * z.columns * z.channels + channel,
                                      x + (n * z.height + h) * z.width * z.channels + channel, q,
-                                     std::min(q + StripOf(kColumns), z.columns), z, sums);
+                                     std::min(q + StripLength(kColumns), z.columns), z, sums);
     }
     if (++p < z.rows) continue;
     p = 0;
-    q += StripOf(kColumns);
+    q += StripLength(kColumns);
     if (q < z.columns) continue;
     q = 0;
     ++n;

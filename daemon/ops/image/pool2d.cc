@@ -12,7 +12,7 @@ struct Windowing {
   ImagePair kernel, stride, padding, dilation;
 };
 
-PoolAxis AxisOf(const Windowing& w, std::size_t i, std::int64_t in, bool counts_padding) {
+PoolAxis MakeAxis(const Windowing& w, std::size_t i, std::int64_t in, bool counts_padding) {
   const std::int64_t covered = w.dilation[i] * (w.kernel[i] - 1) + 1;
   return {.in = in,
           .out = (in + 2 * w.padding[i] - covered) / w.stride[i] + 1,
@@ -26,7 +26,7 @@ PoolAxis AxisOf(const Windowing& w, std::size_t i, std::int64_t in, bool counts_
 // Whether a window along dimension i contains only padding, which is possible if dilation steps
 // over a small image.
 bool LiesInPadding(const Windowing& w, std::size_t i, std::int64_t in) {
-  const PoolAxis axis = AxisOf(w, i, in, false);
+  const PoolAxis axis = MakeAxis(w, i, in, false);
   for (std::int64_t o = 0; o < axis.out; ++o) {
     if (axis.Begin(o) >= axis.End(o)) return true;
   }
@@ -65,14 +65,14 @@ Status CheckWindowing(const Windowing& w, const ValueSpec& x) {
   return Status::Ok();
 }
 
-PoolWindows WindowsOf(const Windowing& w, const Shape& x, bool counts_padding) {
-  return {AxisOf(w, 0, x[1], counts_padding), AxisOf(w, 1, x[2], counts_padding)};
+PoolWindows MakeWindows(const Windowing& w, const Shape& x, bool counts_padding) {
+  return {MakeAxis(w, 0, x[1], counts_padding), MakeAxis(w, 1, x[2], counts_padding)};
 }
 
-Windowing WindowingOf(const MaxPool2dOptions& o) {
+Windowing ToWindowing(const MaxPool2dOptions& o) {
   return {o.kernel, o.stride, o.padding, o.dilation};
 }
-Windowing WindowingOf(const AvgPool2dOptions& o) { return {o.kernel, o.stride, o.padding, {1, 1}}; }
+Windowing ToWindowing(const AvgPool2dOptions& o) { return {o.kernel, o.stride, o.padding, {1, 1}}; }
 
 Shape PooledShape(const PoolWindows& windows, const Shape& x) {
   return {x[0], windows.rows.out, windows.columns.out, x[3]};
@@ -89,13 +89,13 @@ OutputSpecs InferGradient(const PoolWindows& windows, const ValueSpec& dy) {
 }  // namespace
 
 PoolWindows MaxPool2d::windows(const Shape& x) const {
-  return WindowsOf(WindowingOf(options_), x, false);
+  return MakeWindows(ToWindowing(options_), x, false);
 }
 
 OutputSpecs MaxPool2d::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
   const ValueSpec& x = inputs[0];
-  GACCD_RETURN_IF_ERROR(CheckWindowing(WindowingOf(options_), x));
+  GACCD_RETURN_IF_ERROR(CheckWindowing(ToWindowing(options_), x));
   const Shape shape = PooledShape(windows(x.shape), x.shape);
   return std::vector<ValueSpec>{{shape, x.dtype}, {shape, DType::kI32}};
 }
@@ -116,13 +116,13 @@ OutputSpecs MaxPool2dGradient::Infer(std::span<const ValueSpec> inputs) const {
 }
 
 PoolWindows AvgPool2d::windows(const Shape& x) const {
-  return WindowsOf(WindowingOf(options_), x, options_.count_include_pad);
+  return MakeWindows(ToWindowing(options_), x, options_.count_include_pad);
 }
 
 OutputSpecs AvgPool2d::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
   const ValueSpec& x = inputs[0];
-  GACCD_RETURN_IF_ERROR(CheckWindowing(WindowingOf(options_), x));
+  GACCD_RETURN_IF_ERROR(CheckWindowing(ToWindowing(options_), x));
   return std::vector<ValueSpec>{{PooledShape(windows(x.shape), x.shape), x.dtype}};
 }
 

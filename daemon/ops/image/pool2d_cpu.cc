@@ -70,14 +70,14 @@ void ForWindows(const PoolWindows& w, const ImageBatch& batch, const Visit& visi
   }
 }
 
-float DivisorOf(const PoolWindows& w, std::int64_t p, std::int64_t q) {
+float WindowDivisor(const PoolWindows& w, std::int64_t p, std::int64_t q) {
   return static_cast<float>(w.rows.Count(p) * w.columns.Count(q));
 }
 
-ImageBatch BatchOf(const ValueSpec& images) { return {images.shape[0], images.shape[3]}; }
+ImageBatch ToImageBatch(const ValueSpec& images) { return {images.shape[0], images.shape[3]}; }
 
 KernelResult MakeAverage(const KernelRequest& request, const PoolWindows& w) {
-  return MakeCall(request, [w, batch = BatchOf(request.inputs[0])](const Call& c) {
+  return MakeCall(request, [w, batch = ToImageBatch(request.inputs[0])](const Call& c) {
     const std::int64_t channels = batch.channels;
     ForWindows(w, batch, [&](std::int64_t image, std::int64_t at, std::int64_t p, std::int64_t q) {
       float* y = c.out<float>(0) + at;
@@ -85,7 +85,7 @@ KernelResult MakeAverage(const KernelRequest& request, const PoolWindows& w) {
       ForWindow(w, p, q, [&](std::int64_t pixel) {
         AddTimes(c.in<float>(0) + image + pixel * channels, 1, channels, y);
       });
-      Scale(y, 1 / DivisorOf(w, p, q), channels);
+      Scale(y, 1 / WindowDivisor(w, p, q), channels);
     });
     return Status::Ok();
   });
@@ -96,7 +96,7 @@ KernelResult MakeAverage(const KernelRequest& request, const PoolWindows& w) {
 KernelResult MakeMaxPool2dCpu(const KernelRequest& request) {
   const PoolWindows windows =
       static_cast<const MaxPool2d&>(request.function).windows(request.inputs[0].shape);
-  return MakeCall(request, [w = windows, batch = BatchOf(request.inputs[0])](const Call& c) {
+  return MakeCall(request, [w = windows, batch = ToImageBatch(request.inputs[0])](const Call& c) {
     const std::int64_t channels = batch.channels;
     ForWindows(w, batch, [&](std::int64_t image, std::int64_t at, std::int64_t p, std::int64_t q) {
       float* y = c.out<float>(0) + at;
@@ -117,7 +117,8 @@ KernelResult MakeMaxPool2dCpu(const KernelRequest& request) {
 KernelResult MakeMaxPool2dGradientCpu(const KernelRequest& request) {
   const PoolWindows windows = static_cast<const MaxPool2dGradient&>(request.function).windows();
   const std::int64_t elements = Elements(request.outputs[0].shape);
-  return MakeCall(request, [=, w = windows, batch = BatchOf(request.inputs[0])](const Call& c) {
+  return MakeCall(request, [=, w = windows,
+                            batch = ToImageBatch(request.inputs[0])](const Call& c) {
     const std::int64_t channels = batch.channels;
     std::fill_n(c.out<float>(0), elements, 0.0F);
     ForWindows(w, batch, [&](std::int64_t image, std::int64_t at, std::int64_t p, std::int64_t q) {
@@ -143,11 +144,12 @@ KernelResult MakeAdaptiveAvgPool2dCpu(const KernelRequest& request) {
 KernelResult MakeAvgPool2dGradientCpu(const KernelRequest& request) {
   const PoolWindows windows = static_cast<const AvgPool2dGradient&>(request.function).windows();
   const std::int64_t elements = Elements(request.outputs[0].shape);
-  return MakeCall(request, [=, w = windows, batch = BatchOf(request.inputs[0])](const Call& c) {
+  return MakeCall(request, [=, w = windows,
+                            batch = ToImageBatch(request.inputs[0])](const Call& c) {
     const std::int64_t channels = batch.channels;
     std::fill_n(c.out<float>(0), elements, 0.0F);
     ForWindows(w, batch, [&](std::int64_t image, std::int64_t at, std::int64_t p, std::int64_t q) {
-      const float share = 1 / DivisorOf(w, p, q);
+      const float share = 1 / WindowDivisor(w, p, q);
       ForWindow(w, p, q, [&](std::int64_t pixel) {
         AddTimes(c.in<float>(0) + at, share, channels, c.out<float>(0) + image + pixel * channels);
       });

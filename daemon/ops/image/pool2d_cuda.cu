@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-__device__ inline float CountOf(const PoolSize& size, std::int32_t p, std::int32_t q) {
+__device__ inline float WindowDivisor(const PoolSize& size, std::int32_t p, std::int32_t q) {
   return static_cast<float>(std::int64_t{size.rows.Count(p)} * size.columns.Count(q));
 }
 
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads) AvgPoolKernel(const T* x, PoolSize s
         for (int v = 0; v < kWidth; ++v) sums[v] += values[v];
       }
     }
-    const float count = CountOf(size, at.row, at.column);
+    const float count = WindowDivisor(size, at.row, at.column);
 #pragma unroll
     for (int v = 0; v < kWidth; ++v) sums[v] /= count;
     Store<Use::kAgain>(y + std::int64_t{i} * kWidth, sums);
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kThreads)
     const Place at(i, size.rows.in, size.columns.in, size.of_pixel, kWidth);
     float sums[kWidth] = {};
     ForWindows(size, at, [&](std::int64_t y, std::int32_t p, std::int32_t q) {
-      const float count = CountOf(size, p, q);
+      const float count = WindowDivisor(size, p, q);
       float values[kWidth];
       Load<Use::kAgain>(dy + y, values);
 #pragma unroll

@@ -15,7 +15,7 @@
 
 namespace gaccd::pool2d {
 
-using Axis = PoolAxisOf<std::int32_t, Divisor>;
+using Axis = BasicPoolAxis<std::int32_t, Divisor>;
 
 // Vectors written by one launch, counted in 32 bits including the step of a grid.
 inline constexpr std::int64_t kMaxVectors = std::int64_t{1} << 30;

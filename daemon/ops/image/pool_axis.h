@@ -9,7 +9,7 @@ namespace gaccd {
 
 // By: Int, or a type by which an Int can be divided faster.
 template <typename Int, typename By>
-struct PoolAxisOf {
+struct BasicPoolAxis {
   By in{1}, out{1};  // number of values, number of windows
   Int kernel = 1;    // kernel to dilation are not used if adaptive
   By stride{1};
@@ -45,7 +45,7 @@ struct PoolAxisOf {
     return last < out ? last : out - 1;
   }
 };
-using PoolAxis = PoolAxisOf<std::int64_t, std::int64_t>;
+using PoolAxis = BasicPoolAxis<std::int64_t, std::int64_t>;
 
 struct PoolWindows {
   PoolAxis rows, columns;

@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads)
 KernelResult MakeEmbeddingCuda(const CudaRequest& request) {
   return MakeCall(
       request, [on = request.on, dtype = request.outputs[0].dtype, count = request.elements(),
-                size = MatrixOf(request.inputs[1])](const Call& c) {
+                size = ToMatrix(request.inputs[1])](const Call& c) {
         return WithFloat(dtype, [&](auto t) {
           using T = decltype(t);
           const auto* table = c.in<float>(1);
@@ -104,7 +104,7 @@ KernelResult MakePositionsGradientCuda(const CudaRequest& request) {
   const std::int64_t length = static_cast<const PositionsGradient&>(request.function).length();
   const std::int64_t table = Elements(request.outputs[0].shape);
   if (length == 1) {  // one sum over all rows per column, as in a bias gradient
-    const Matrix size = MatrixOf(request.inputs[0]);
+    const Matrix size = ToMatrix(request.inputs[0]);
     return MakeCall(
         request,
         [on = request.on, dtype = request.dtype(), size, table](const Call& c) -> Status {

@@ -42,7 +42,7 @@ struct Parts {
   __device__ bool Continues(std::int64_t place) const {
     return place > 0 && place < count && IdAt(place) == IdAt(place - 1);
   }
-  __device__ float* SumsOf(std::int64_t part, bool begins_here) const {
+  __device__ float* PartSums(std::int64_t part, bool begins_here) const {
     return sums + (2 * part + (begins_here ? 1 : 0)) * columns;
   }
 };
@@ -63,7 +63,7 @@ struct Run {
                         float* dtable) const {
     if (id >= parts.end) return;
     const bool whole = begins_here && ends_here;
-    float* to = whole ? dtable + id * parts.columns : parts.SumsOf(part, begins_here);
+    float* to = whole ? dtable + id * parts.columns : parts.PartSums(part, begins_here);
 #pragma unroll
     for (unsigned k = 0; k < kPerLane; ++k) {
       const std::int64_t c = column + k * kWarp;
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kThreads)
   float sums[kPerLane] = {};
 #pragma unroll 4
   for (std::int64_t p = count * warp / kWarps; p < count * (warp + 1) / kWarps; ++p) {
-    const float* of_part = parts.SumsOf(part + p, p == 0);
+    const float* of_part = parts.PartSums(part + p, p == 0);
 #pragma unroll
     for (unsigned k = 0; k < kPerLane; ++k) {
       const std::int64_t c = first_column + k * kWarp + lane;
@@ -208,7 +208,7 @@ KernelResult MakeEmbeddingGradientCuda(const CudaRequest& request) {
   return MakeCall(
       request,
       [on = request.on, dtype = request.dtype(), count = dy.rows,
-       table = MatrixOf(request.outputs[0])](const Call& c) {
+       table = ToMatrix(request.outputs[0])](const Call& c) {
         return EnqueueEmbeddingGradient(on, dtype, c.inputs[0], c.in<std::int32_t>(1), count, table,
                                         c.out<float>(0), c.add[0], c.scratch);
       },

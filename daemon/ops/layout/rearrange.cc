@@ -12,7 +12,7 @@ namespace {
 
 using Call = CallKernel::Call;
 
-Shape ResultOf(const Rearrangement& order) {
+Shape ResultShape(const Rearrangement& order) {
   Shape shape;
   for (const Rearrangement::Dimension& one : order.to) shape.push_back(one.size);
   return shape;
@@ -34,7 +34,7 @@ Status CheckOrder(const Rearrangement& order) {
   if (fits && std::ranges::all_of(uses, [](int count) { return count == 1; })) return Status::Ok();
   return {ErrorKind::kConfig,
           StrCat("expected each dimension of ", ToString(order.from), " once in ",
-                 ToString(ResultOf(order)), " and indices within, in at most ",
+                 ToString(ResultShape(order)), " and indices within, in at most ",
                  StridedNest::kMaxRank, " dimensions")};
 }
 
@@ -52,7 +52,7 @@ OutputSpecs Rearrange::Infer(std::span<const ValueSpec> inputs) const {
     return Status(ErrorKind::kConfig, StrCat("expected as many elements as ", ToString(order_.from),
                                              " has, found ", ToString(inputs[0].shape)));
   }
-  return std::vector<ValueSpec>{{ResultOf(order_), inputs[0].dtype}};
+  return std::vector<ValueSpec>{{ResultShape(order_), inputs[0].dtype}};
 }
 
 Status Rearrange::Gradient(GradientScope& scope) const {
@@ -71,7 +71,8 @@ OutputSpecs RearrangeGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
   GACCD_RETURN_IF_ERROR(CheckOrder(order_));
   GACCD_RETURN_IF_ERROR(CheckFloat(inputs[0], "the gradient"));
-  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[0], ResultOf(order_), "the gradient", inputs[0].dtype));
+  GACCD_RETURN_IF_ERROR(
+      CheckShapeIs(inputs[0], ResultShape(order_), "the gradient", inputs[0].dtype));
   return std::vector<ValueSpec>{{x_, inputs[0].dtype}};
 }
 
@@ -83,7 +84,8 @@ OutputSpecs RearrangeGradientAdd::Infer(std::span<const ValueSpec> inputs) const
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
   GACCD_RETURN_IF_ERROR(CheckOrder(order_));
   GACCD_RETURN_IF_ERROR(CheckFloat(inputs[0], "the sum"));
-  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], ResultOf(order_), "the gradient", inputs[0].dtype));
+  GACCD_RETURN_IF_ERROR(
+      CheckShapeIs(inputs[1], ResultShape(order_), "the gradient", inputs[0].dtype));
   if (!Repeats(order_) && Elements(inputs[0].shape) == Elements(order_.from)) {
     return std::vector<ValueSpec>{inputs[0]};
   }

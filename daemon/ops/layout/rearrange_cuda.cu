@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // The indices i of y that read an index j of x: one index in each dimension with a source, all
 // indices in repeating dimensions.
-struct TakersOf {
+struct Takers {
   struct Source {
     std::int64_t size = 1;   // of x
     std::int64_t start = 0;  // of y
@@ -44,8 +44,8 @@ struct TakersOf {
   StridedNest repeats;  // operand 1: y
 };
 
-TakersOf TakersIn(const Rearrangement& order) {
-  TakersOf takers;
+Takers TakersIn(const Rearrangement& order) {
+  Takers takers;
   takers.rank = static_cast<int>(order.from.size());
   Shape places(order.to.size());
   std::int64_t elements = 1;
@@ -64,14 +64,14 @@ TakersOf TakersIn(const Rearrangement& order) {
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    RearrangeGradientKernel(const T* added, const T* dy, TakersOf takers, T* dx,
+    RearrangeGradientKernel(const T* added, const T* dy, Takers takers, T* dx,
                             std::int64_t elements) {
   for (std::int64_t i = GridIndex(); i < elements; i += GridStride()) {
     std::int64_t rest = i;
     std::int64_t place = 0;
     bool taken = true;
     for (int s = takers.rank - 1; s >= 0; --s) {
-      const TakersOf::Source& source = takers.sources[s];
+      const Takers::Source& source = takers.sources[s];
       const std::int64_t from_start = rest % source.size - source.start;
       rest /= source.size;
       const std::int64_t index = from_start / source.step;

@@ -33,7 +33,7 @@ struct Source {
   }
 };
 
-__device__ inline unsigned DigitOf(IdRow row, unsigned shift) {
+__device__ inline unsigned RadixDigit(IdRow row, unsigned shift) {
   return static_cast<unsigned>(row >> shift) % kDigits;
 }
 
@@ -80,7 +80,7 @@ __device__ inline TileRows RankTile(const Source& from, unsigned shift,
   const unsigned lanes_before = (1U << threadIdx.x % kWarp) - 1;
 #pragma unroll
   for (unsigned round = 0; round < kRounds; ++round) {
-    const unsigned digit = DigitOf(tile.row[round], shift);
+    const unsigned digit = RadixDigit(tile.row[round], shift);
     const unsigned peers = Peers(digit);
     const auto before = static_cast<unsigned>(std::popcount(peers & lanes_before));
     __syncthreads();
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (unsigned round = 0; round < kRounds; ++round) {
     if (PlaceInRound(round) >= from.count) continue;
-    const unsigned digit = DigitOf(tile.row[round], shift);
+    const unsigned digit = RadixDigit(tile.row[round], shift);
     to[places[threadIdx.x / kWarp][digit] + tile.rank[round]] = tile.row[round];
   }
 }

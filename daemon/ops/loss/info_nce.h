@@ -64,13 +64,13 @@ class InfoNce {
     std::int64_t queries = 0;  // the rest of the tile is padding
   };
   void TakeQueries(const ContrastiveRows& batch, const Direction& direction, const Tile& tile);
-  void CosinesOf(const ContrastiveRows& batch, const Direction& direction, std::int64_t key,
-                 std::int64_t keys);
-  void LogSumsOf(const ContrastiveRows& batch, const Direction& direction, const Tile& tile,
-                 std::span<double> own_sums);
-  ContrastiveSums GradientsOf(const ContrastiveRows& batch, const Direction& direction,
-                              const Tile& tile, std::span<const double> sums,
-                              std::span<float> gradients);
+  void ComputeCosines(const ContrastiveRows& batch, const Direction& direction, std::int64_t key,
+                      std::int64_t keys);
+  void ComputeLogSums(const ContrastiveRows& batch, const Direction& direction, const Tile& tile,
+                      std::span<double> own_sums);
+  ContrastiveSums AddGradients(const ContrastiveRows& batch, const Direction& direction,
+                               const Tile& tile, std::span<const double> sums,
+                               std::span<float> gradients);
 
   std::int64_t width_;
   std::vector<float> queries_;    // [width, kTile]: transposed

@@ -40,22 +40,22 @@ void InfoNce::TakeQueries(const ContrastiveRows& batch, const Direction& directi
   }
 }
 
-void InfoNce::CosinesOf(const ContrastiveRows& batch, const Direction& direction, std::int64_t key,
-                        std::int64_t keys) {
+void InfoNce::ComputeCosines(const ContrastiveRows& batch, const Direction& direction,
+                             std::int64_t key, std::int64_t keys) {
   const float* rows = batch.rows.data() + key * 2 * width_ + direction.keys;
   TileProduct({rows, 2 * width_, 1}, queries_.data(), kTile, cosines_.data(), kTile, keys, kTile,
               width_, /*add=*/false);
 }
 
-void InfoNce::LogSumsOf(const ContrastiveRows& batch, const Direction& direction, const Tile& tile,
-                        std::span<double> own_sums) {
+void InfoNce::ComputeLogSums(const ContrastiveRows& batch, const Direction& direction,
+                             const Tile& tile, std::span<double> own_sums) {
   TakeQueries(batch, direction, tile);
   std::array<double, kTile> most;
   most.fill(-std::numeric_limits<double>::infinity());
   std::array<double, kTile> sums{};
   for (std::int64_t key = 0; key < batch.samples(); key += kBlock) {
     const std::int64_t keys = std::min(kBlock, batch.samples() - key);
-    CosinesOf(batch, direction, key, keys);
+    ComputeCosines(batch, direction, key, keys);
     for (std::int64_t q = 0; q < tile.queries; ++q) {
       double here = most[Size(q)];
       for (std::int64_t j = 0; j < keys; ++j) {
@@ -74,15 +74,15 @@ void InfoNce::LogSumsOf(const ContrastiveRows& batch, const Direction& direction
   }
 }
 
-ContrastiveSums InfoNce::GradientsOf(const ContrastiveRows& batch, const Direction& direction,
-                                     const Tile& tile, std::span<const double> sums,
-                                     std::span<float> gradients) {
+ContrastiveSums InfoNce::AddGradients(const ContrastiveRows& batch, const Direction& direction,
+                                      const Tile& tile, std::span<const double> sums,
+                                      std::span<float> gradients) {
   TakeQueries(batch, direction, tile);
   std::ranges::fill(gradient_, 0.0);
   ContrastiveSums found;
   for (std::int64_t key = 0; key < batch.samples(); key += kBlock) {
     const std::int64_t keys = std::min(kBlock, batch.samples() - key);
-    CosinesOf(batch, direction, key, keys);
+    ComputeCosines(batch, direction, key, keys);
     for (std::int64_t j = 0; j < keys; ++j) {
       const double of_key = sums[Size((key + j) * 2 + 1 - direction.sum)];
       for (std::int64_t q = 0; q < tile.queries; ++q) {
@@ -119,8 +119,8 @@ ContrastiveSums InfoNce::GradientsOf(const ContrastiveRows& batch, const Directi
 void InfoNce::LogSums(const ContrastiveRows& batch, std::span<double> own_sums) {
   for (std::int64_t first = 0; first < batch.own; first += kTile) {
     const Tile tile{first, std::min(kTile, batch.own - first)};
-    LogSumsOf(batch, {.queries = 0, .keys = width_, .sum = 0}, tile, own_sums);
-    LogSumsOf(batch, {.queries = width_, .keys = 0, .sum = 1}, tile, own_sums);
+    ComputeLogSums(batch, {.queries = 0, .keys = width_, .sum = 0}, tile, own_sums);
+    ComputeLogSums(batch, {.queries = width_, .keys = 0, .sum = 1}, tile, own_sums);
   }
 }
 
@@ -131,10 +131,10 @@ ContrastiveSums InfoNce::Gradients(const ContrastiveRows& batch, std::span<const
     const Tile tile{first, std::min(kTile, batch.own - first)};
     // The rows of a cover every pair once; those of b would count them again.
     const ContrastiveSums found =
-        GradientsOf(batch, {.queries = 0, .keys = width_, .sum = 0}, tile, sums, gradients);
+        AddGradients(batch, {.queries = 0, .keys = width_, .sum = 0}, tile, sums, gradients);
     total.loss += found.loss;
     total.log_scale_gradient += found.log_scale_gradient;
-    GradientsOf(batch, {.queries = width_, .keys = 0, .sum = 1}, tile, sums, gradients);
+    AddGradients(batch, {.queries = width_, .keys = 0, .sum = 1}, tile, sums, gradients);
   }
   return total;
 }

@@ -13,7 +13,7 @@ struct RankAndBest {
   std::int32_t best;
 };
 
-RankAndBest RankOf(const float* z, std::int32_t classes, std::int32_t label) {
+RankAndBest RankLabel(const float* z, std::int32_t classes, std::int32_t label) {
   const bool is_class = label >= 0 && label < classes;
   const float at_label = is_class ? z[label] : 0.0F;
   std::int32_t before = 0;
@@ -42,7 +42,7 @@ KernelResult MakeLabelRanksCpu(const KernelRequest& request) {
   return MakeCall(request, [=](const CallKernel::Call& call) {
     for (std::int64_t m = 0; m < rows; ++m) {
       const RankAndBest found =
-          RankOf(call.in<float>(0) + m * classes, classes, call.in<std::int32_t>(1)[m]);
+          RankLabel(call.in<float>(0) + m * classes, classes, call.in<std::int32_t>(1)[m]);
       call.out<std::int32_t>(0)[m] = found.rank;
       call.out<std::int32_t>(1)[m] = found.best;
     }

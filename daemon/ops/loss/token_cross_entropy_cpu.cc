@@ -18,28 +18,28 @@ struct Sizes {
   float smoothing;
 };
 
-Sizes SizesOf(const TokenCrossEntropyOptions& options, const ValueSpec& logits) {
+Sizes MakeSizes(const TokenCrossEntropyOptions& options, const ValueSpec& logits) {
   return {logits.shape[0], logits.shape[1], options.ignored_label, options.label_smoothing};
 }
 
 // The terms of the label and of the others are kept separate, see SoftmaxRow.
 GACCD_SIMD_CLONES
-SoftmaxRow SumsOf(const float* z, std::int64_t classes, std::int64_t label) {
-  const float top = LargestOf(z, classes);
+SoftmaxRow ComputeSoftmaxRow(const float* z, std::int64_t classes, std::int64_t label) {
+  const float top = FindLargest(z, classes);
   const auto term = [z, top](std::int64_t c) { return Exp(z[c] - top); };
-  const double before = LongSumOf(label, term);
-  const double after = LongSumOf(
+  const double before = SumValuesInBlocks(label, term);
+  const double after = SumValuesInBlocks(
       classes - label - 1, [z, top, label](std::int64_t c) { return Exp(z[label + 1 + c] - top); });
   return {top, static_cast<float>(before + after), Exp(z[label] - top)};
 }
 
 GACCD_SIMD_CLONES
 double SumOfDistances(const float* z, std::int64_t classes, float top) {
-  return LongSumOf(classes, [z, top](std::int64_t c) { return top - z[c]; });
+  return SumValuesInBlocks(classes, [z, top](std::int64_t c) { return top - z[c]; });
 }
 
 // The loss of one row, without its weight.
-double LossOf(const Sizes& size, const float* z, std::int64_t label, const SoftmaxRow& row) {
+double RowLoss(const Sizes& size, const float* z, std::int64_t label, const SoftmaxRow& row) {
   const double loss = CrossEntropy(row, z[label]);
   if (size.smoothing == 0) return loss;
   const auto smoothing = static_cast<double>(size.smoothing);
@@ -65,8 +65,8 @@ Status Forward(const Sizes& size, const float* logits, const std::int32_t* label
       continue;
     }
     const float* z = logits + n * size.classes;
-    const SoftmaxRow row = SumsOf(z, size.classes, label);
-    loss_sum += weight * LossOf(size, z, label, row);
+    const SoftmaxRow row = ComputeSoftmaxRow(z, size.classes, label);
+    loss_sum += weight * RowLoss(size, z, label, row);
     statistics[2 * n] = row.top;
     statistics[2 * n + 1] = row.total();
   }
@@ -106,7 +106,7 @@ Status Backward(const Sizes& size, const float* weights, const Call& c) {
 
 KernelResult MakeTokenCrossEntropyCpu(const KernelRequest& request) {
   const auto& function = static_cast<const TokenCrossEntropy&>(request.function);
-  const Sizes size = SizesOf(function.options(), request.inputs[0]);
+  const Sizes size = MakeSizes(function.options(), request.inputs[0]);
   const bool has_weights = request.inputs.size() == 3;
   return MakeCall(request, [size, has_weights](const Call& c) {
     return Forward(size, c.in<float>(0), c.in<std::int32_t>(1),
@@ -116,7 +116,7 @@ KernelResult MakeTokenCrossEntropyCpu(const KernelRequest& request) {
 
 KernelResult MakeTokenCrossEntropyGradientCpu(const KernelRequest& request) {
   const auto& function = static_cast<const TokenCrossEntropyGradient&>(request.function);
-  const Sizes size = SizesOf(function.options(), request.inputs[0]);
+  const Sizes size = MakeSizes(function.options(), request.inputs[0]);
   const bool has_weights = request.inputs.size() == 5;
   return MakeCall(request, [size, has_weights](const Call& c) {
     return Backward(size, has_weights ? c.in<float>(4) : nullptr, c);

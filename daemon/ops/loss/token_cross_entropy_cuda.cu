@@ -82,8 +82,8 @@ struct OnlineSum {
 
 // Over the classes from `first` on.
 template <typename T, int kWidth>
-__device__ inline float DistanceOf(const Raw<T, kWidth>& raw, int first, int columns,
-                                   float label_logit) {
+__device__ inline float SumDistances(const Raw<T, kWidth>& raw, int first, int columns,
+                                     float label_logit) {
   float z[kWidth];
   Unpack(raw, z);
   float distance = 0;
@@ -109,8 +109,9 @@ struct Written {
   float scale, everywhere, at_label;
 };
 
-__device__ inline Written GradientOf(const SoftmaxRow& row, const TokenCrossEntropyOptions& options,
-                                     float weight, int columns) {
+__device__ inline Written MakeGradient(const SoftmaxRow& row,
+                                       const TokenCrossEntropyOptions& options, float weight,
+                                       int columns) {
   const float scale = weight / row.total();
   const float smoothing = weight * options.label_smoothing;
   const float everywhere = smoothing / static_cast<float>(columns);
@@ -118,14 +119,14 @@ __device__ inline Written GradientOf(const SoftmaxRow& row, const TokenCrossEntr
           -row.rest * scale + (smoothing - everywhere)};  // p - 1 = -rest / total
 }
 
-__device__ inline float WeightOf(const float* weights, std::int64_t m) {
+__device__ inline float TokenWeight(const float* weights, std::int64_t m) {
   return weights != nullptr ? weights[m] : 1.0F;
 }
 
 // A thread's part of the loss of a row: the first thread has the cross-entropy. With a label of
 // -infinity the loss is already infinite.
-__device__ inline double LossOf(const SoftmaxRow& row, const TokenCrossEntropyOptions& options,
-                                float label_logit, float distance, int columns, bool is_first) {
+__device__ inline double RowLoss(const SoftmaxRow& row, const TokenCrossEntropyOptions& options,
+                                 float label_logit, float distance, int columns, bool is_first) {
   double of_row = is_first ? CrossEntropy(row, label_logit) : 0.0;
   if (options.label_smoothing > 0 && label_logit != -INFINITY) {
     of_row +=
@@ -147,7 +148,7 @@ __device__ inline void AddUp(double loss, const TokenCrossEntropyOptions& option
                              const LossSums& to) {
   double weight = 0;
   for (std::int64_t m = GridIndex(); m < rows; m += GridStride()) {
-    if (labels[m] != options.ignored_label) weight += static_cast<double>(WeightOf(weights, m));
+    if (labels[m] != options.ignored_label) weight += static_cast<double>(TokenWeight(weights, m));
   }
   double sums[2];
   sums[0] = BlockSum(loss);
@@ -180,7 +181,7 @@ __global__ void __launch_bounds__(kNarrowThreads, 3)
       }
       continue;
     }
-    const float weight = WeightOf(weights, m);
+    const float weight = TokenWeight(weights, m);
     const float label_logit = ToFloat(z[label]);
     float values[kPerLane];
     float top = -FLT_MAX;
@@ -203,9 +204,9 @@ __global__ void __launch_bounds__(kNarrowThreads, 3)
     }
     const SoftmaxRow row = FinishRow<T>(top, sum, label_logit);
     loss += static_cast<double>(weight) *
-            LossOf(row, options, label_logit, distance, columns, lane == 0);
+            RowLoss(row, options, label_logit, distance, columns, lane == 0);
     if (out == nullptr) continue;
-    const Written to = GradientOf(row, options, weight * seed, columns);
+    const Written to = MakeGradient(row, options, weight * seed, columns);
 #pragma unroll
     for (int j = 0; j < kPerLane; ++j) {
       const int c = static_cast<int>(lane + j * kWarp);
@@ -261,7 +262,7 @@ __global__ void __launch_bounds__(kWideThreads<T>, kWideBlocks<T>)
     float distance = 0;
     const auto add = [&](const Raw<T, kWidth>& raw, int first) {
       online.AddOthers(raw, first, columns, label);
-      if (options.label_smoothing > 0) distance += DistanceOf(raw, first, columns, label_logit);
+      if (options.label_smoothing > 0) distance += SumDistances(raw, first, columns, label_logit);
     };
 #pragma unroll
     for (int j = 0; j < kCached<T>; ++j) {
@@ -282,15 +283,15 @@ __global__ void __launch_bounds__(kWideThreads<T>, kWideBlocks<T>)
     const SoftmaxRow row = FinishRow<T>(has_warp ? tops[set][lane] : -FLT_MAX,
                                         has_warp ? sums[set][lane] : 0.0F, label_logit);
     set ^= 1U;  // not for rows without a barrier
-    const float weight = WeightOf(weights, m);
+    const float weight = TokenWeight(weights, m);
     if (threadIdx.x == 0 || options.label_smoothing > 0) {
       loss += static_cast<double>(weight) *
-              LossOf(row, options, label_logit, distance, columns, threadIdx.x == 0);
+              RowLoss(row, options, label_logit, distance, columns, threadIdx.x == 0);
     }
     if (out == nullptr) continue;
 
     T* to = out + m * stride;
-    const Written written = GradientOf(row, options, weight * *dloss, columns);
+    const Written written = MakeGradient(row, options, weight * *dloss, columns);
     const auto write = [&](const Raw<T, kWidth>& raw, int first) {
       float p[kWidth];
       Unpack(raw, p);

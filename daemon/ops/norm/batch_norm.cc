@@ -160,7 +160,7 @@ OutputSpecs BatchNormInputGradient::Infer(std::span<const ValueSpec> all) const 
 namespace {
 
 // The batch norm without fused operations that computes `value` for `reader` only.
-std::optional<std::size_t> NormOf(const Fuser& fuser, ValueId value, std::size_t reader) {
+std::optional<std::size_t> FindBatchNorm(const Fuser& fuser, ValueId value, std::size_t reader) {
   if (!fuser.OnlyReadBy(value, reader)) return std::nullopt;
   return fuser.Find<BatchNorm>([&](const Node& node) {
     const NormEnd end = static_cast<const BatchNorm&>(*node.function).end();
@@ -183,13 +183,14 @@ void FuseWithRelu(Fuser& fuser, std::size_t norm, std::size_t relu,
 
 void FuseRelu(Fuser& fuser, std::size_t relu) {
   const ValueId sum = fuser.node(relu).inputs[0];
-  if (const auto norm = NormOf(fuser, sum, relu)) return FuseWithRelu(fuser, *norm, relu, {});
+  if (const auto norm = FindBatchNorm(fuser, sum, relu))
+    return FuseWithRelu(fuser, *norm, relu, {});
   if (!fuser.OnlyReadBy(sum, relu)) return;
   const auto add = fuser.Find<Add>([&](const Node& node) { return node.outputs[0] == sum; });
   if (!add) return;
   const std::vector<ValueId> parts = fuser.node(*add).inputs;
   for (const std::size_t i : {0, 1}) {
-    const auto norm = NormOf(fuser, parts[i], *add);
+    const auto norm = FindBatchNorm(fuser, parts[i], *add);
     if (!norm || parts[0] == parts[1]) continue;
     FuseWithRelu(fuser, *norm, relu, {parts[1 - i]});
     fuser.Erase(*add);
@@ -209,7 +210,7 @@ void FuseReluGradient(Fuser& fuser, std::size_t relu) {
   const ValueId x = fuser.node(*norm).inputs[0];
   const ValueId gamma = fuser.node(*norm).inputs[2];
   const ValueId beta = fuser.node(*norm).inputs[3];
-  const std::vector<std::size_t> readers = fuser.ReadersOf(dx);
+  const std::vector<std::size_t> readers = fuser.FindReaders(dx);
   for (const std::size_t i : readers) {
     const bool is_gradient =
         fuser.Is<BatchNormGradientSums>(i) || fuser.Is<BatchNormInputGradient>(i);

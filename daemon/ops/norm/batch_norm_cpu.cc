@@ -176,7 +176,7 @@ void InputGradientPart(const Call& c, const Part& part, const PartOptions& optio
   }
 }
 
-Rows RowsOf(const ValueSpec& x) {
+Rows ToRows(const ValueSpec& x) {
   const std::int64_t channels = x.shape.back();
   return {Elements(x.shape) / channels, channels};
 }
@@ -186,7 +186,7 @@ using RunPart = void(const Call& c, const Part& part, const PartOptions& options
 // A kernel that calls `run` once for each part. x: index of the input.
 KernelResult MakeParts(const KernelRequest& request, std::size_t x, const NormRuns& runs,
                        RunPart* run, const PartOptions& options = {}) {
-  const Rows size = RowsOf(request.inputs[x]);
+  const Rows size = ToRows(request.inputs[x]);
   const bool adds_sums = request.outputs[0].dtype == DType::kF64;
   const std::int64_t sums = adds_sums ? Elements(request.outputs[0].shape) : 0;
   const auto scratch = static_cast<std::size_t>(size.channels * Factors::kCount) * sizeof(float);

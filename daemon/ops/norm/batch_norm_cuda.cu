@@ -26,8 +26,8 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < kFactors; ++i) to[i * z.channels] = NAN;
     return;
   }
-  const double* group = SumsOf(sums, part, z.channels);
-  const Moments moments = MomentsOf(group, z.channels, channel, eps);
+  const double* group = PartGroupSums(sums, part, z.channels);
+  const Moments moments = ComputeMoments(group, z.channels, channel, eps);
   const double factor =
       moments.rstd * (gamma != nullptr ? static_cast<double>(gamma[channel]) : 1.0);
   const auto mean = static_cast<float>(moments.mean);
@@ -152,7 +152,7 @@ std::size_t FactorBytes(const NormSize& z) {
 
 KernelResult MakeBatchNormCuda(const CudaRequest& request) {
   const auto& function = static_cast<const BatchNorm&>(request.function);
-  const NormSize z = SizeOf(request.inputs[0], function.runs());
+  const NormSize z = MakeNormSize(request.inputs[0], function.runs());
   const double eps = double{function.eps()};
   return MakeTypedCall(
       request,
@@ -163,19 +163,19 @@ KernelResult MakeBatchNormCuda(const CudaRequest& request) {
         T* const y = c.out<T>(0);
         auto* const factors = static_cast<float*>(c.scratch);
         GACCD_RETURN_IF_ERROR(EnqueueFactors(on, z, eps, c.in<double>(1), c.in<float>(2),
-                                             c.in<float>(3), false, nullptr, PositionOf(c, z),
+                                             c.in<float>(3), false, nullptr, PositionInput(c, z),
                                              factors));
         const NormGrid grid = GridFor(on, z, WidthFor<T>(z, x, residual, y));
         return Launch(grid.width > 1 ? NormKernel<T, kVectorWidth<T>> : NormKernel<T, 1>,
                       grid.shape(z), on.stream, "batch_norm", x, residual, factors,
-                      PositionOf(c, z), z, grid, end.relu, y);
+                      PositionInput(c, z), z, grid, end.relu, y);
       },
       FactorBytes(z));
 }
 
 KernelResult MakeBatchNormInputGradientCuda(const CudaRequest& request) {
   const auto& function = static_cast<const BatchNormInputGradient&>(request.function);
-  const NormSize z = SizeOf(request.inputs[1], function.runs());
+  const NormSize z = MakeNormSize(request.inputs[1], function.runs());
   const double eps = double{function.eps()};
   const std::size_t gradient_sums = function.gradient_sums(request.inputs.size());
   return MakeTypedCall(
@@ -188,12 +188,13 @@ KernelResult MakeBatchNormInputGradientCuda(const CudaRequest& request) {
         auto* const factors = static_cast<float*>(c.scratch);
         GACCD_RETURN_IF_ERROR(EnqueueFactors(
             on, z, eps, c.in<double>(2), c.in<float>(3), relu ? c.in<float>(4) : nullptr, true,
-            gradient_sums > 0 ? c.in<double>(gradient_sums) : nullptr, PositionOf(c, z), factors));
+            gradient_sums > 0 ? c.in<double>(gradient_sums) : nullptr, PositionInput(c, z),
+            factors));
         const NormGrid grid = GridFor(on, z, WidthFor<T>(z, dy, x, dx));
         return Launch(
             grid.width > 1 ? InputGradientKernel<T, kVectorWidth<T>> : InputGradientKernel<T, 1>,
-            grid.shape(z), on.stream, "batch_norm_input_gradient", dy, x, factors, PositionOf(c, z),
-            z, grid, relu, dx);
+            grid.shape(z), on.stream, "batch_norm_input_gradient", dy, x, factors,
+            PositionInput(c, z), z, grid, relu, dx);
       },
       FactorBytes(z));
 }

@@ -41,8 +41,8 @@ struct NormSize {
             .first = first * rows_of_sample(),
             .rows = end > first ? (end - first) * rows_of_sample() : 0};
   }
-  [[nodiscard]] __device__ std::int64_t PartOf(std::int64_t row,
-                                               const std::int64_t* position) const {
+  [[nodiscard]] __device__ std::int64_t PartIndex(std::int64_t row,
+                                                  const std::int64_t* position) const {
     if (runs.size == 0) return 0;
     return (*position + row / rows_of_sample()) / runs.size - *position / runs.size;
   }
@@ -52,15 +52,16 @@ struct Moments {
   double mean;
   double rstd;
 };
-__device__ inline Moments MomentsOf(const double* sums, std::int64_t channels, std::int64_t channel,
-                                    double eps) {
+__device__ inline Moments ComputeMoments(const double* sums, std::int64_t channels,
+                                         std::int64_t channel, double eps) {
   const double n = sums[2 * channels];
   const double mean = sums[channel] / n;
   const double variance = sums[channels + channel] / n - mean * mean;
   return {mean, 1 / sqrt((variance < 0 ? 0 : variance) + eps)};
 }
 // Sums of a part's group; null: none.
-__device__ inline const double* SumsOf(const double* all, const Part& part, std::int64_t channels) {
+__device__ inline const double* PartGroupSums(const double* all, const Part& part,
+                                              std::int64_t channels) {
   return part.group < 0 ? nullptr : all + part.group * (2 * channels + 1);
 }
 
@@ -128,12 +129,13 @@ Status EnqueueFactors(const KernelStream& on, const NormSize& z, double eps, con
                       const float* gamma, const float* beta, bool of_gradient,
                       const double* gradient_sums, const std::int64_t* position, float* factors);
 
-[[nodiscard]] inline NormSize SizeOf(const ValueSpec& x, const NormRuns& runs) {
+[[nodiscard]] inline NormSize MakeNormSize(const ValueSpec& x, const NormRuns& runs) {
   const std::int64_t channels = x.shape.back();
   return {.rows = Elements(x.shape) / channels, .channels = channels, .runs = runs};
 }
 
-[[nodiscard]] inline const std::int64_t* PositionOf(const CallKernel::Call& c, const NormSize& z) {
+[[nodiscard]] inline const std::int64_t* PositionInput(const CallKernel::Call& c,
+                                                       const NormSize& z) {
   return z.runs.size > 0 ? c.in<std::int64_t>(c.inputs.size() - 1) : nullptr;
 }
 

@@ -97,7 +97,8 @@ __global__ void __launch_bounds__(kThreads)
     if (part.rows == 0 || part.group < 0) continue;
     const TwoSums of_part = AddChunks(partials, p, z, chunks, shared);
     if (!writes) continue;
-    const Moments moments = MomentsOf(SumsOf(sums, part, z.channels), z.channels, channel, eps);
+    const Moments moments =
+        ComputeMoments(PartGroupSums(sums, part, z.channels), z.channels, channel, eps);
     const double missing = static_cast<double>(static_cast<float>(moments.mean)) - moments.mean;
     const double db = of_part.first;
     const double dg = (of_part.second + missing * db) * moments.rstd;
@@ -162,7 +163,8 @@ Status LaunchPartialSums(const KernelStream& on, const Call& c, const NormSize& 
                       : relu        ? PartialSumsKernel<T, kWidth, true, true>
                                     : PartialSumsKernel<T, kWidth, true, false>;
   return Launch(kernel, grid.shape(z), on.stream, "batch_norm", x, dy,
-                static_cast<const float*>(c.scratch), PositionOf(c, z), z, grid, PartialsIn(c, z));
+                static_cast<const float*>(c.scratch), PositionInput(c, z), z, grid,
+                PartialsIn(c, z));
 }
 template <typename T>
 Status EnqueuePartialSums(const KernelStream& on, const Call& c, const NormSize& z,
@@ -184,7 +186,7 @@ Status Clear(cudaStream_t stream, const NormSize& z, double* sums, std::int64_t 
 
 KernelResult MakeChannelSumsCuda(const CudaRequest& request) {
   const auto& function = static_cast<const ChannelSums&>(request.function);
-  const NormSize z = SizeOf(request.inputs[0], function.runs());
+  const NormSize z = MakeNormSize(request.inputs[0], function.runs());
   return MakeTypedCall(
       request,
       [=, on = request.on, elements = Elements(request.outputs[0].shape)](auto t, const Call& c) {
@@ -195,7 +197,7 @@ KernelResult MakeChannelSumsCuda(const CudaRequest& request) {
         GACCD_RETURN_IF_ERROR(Clear(on.stream, z, c.out<double>(0), elements));
         GACCD_RETURN_IF_ERROR(EnqueuePartialSums(on, c, z, grid, x, no_gradient, false));
         return Launch(ChannelSumsKernel, AdderShape(z), on.stream, "channel_sums", PartialsIn(c, z),
-                      PositionOf(c, z), z, grid.chunks, c.out<double>(0));
+                      PositionInput(c, z), z, grid.chunks, c.out<double>(0));
       },
       ScratchBytes(request.on, z));
 }
@@ -219,7 +221,7 @@ KernelResult MakeMicroStatisticsCuda(const CudaRequest& request) {
 
 KernelResult MakeBatchNormGradientSumsCuda(const CudaRequest& request) {
   const auto& function = static_cast<const BatchNormGradientSums&>(request.function);
-  const NormSize z = SizeOf(request.inputs[1], function.runs());
+  const NormSize z = MakeNormSize(request.inputs[1], function.runs());
   const double eps = double{function.eps()};
   return MakeTypedCall(
       request,
@@ -233,10 +235,10 @@ KernelResult MakeBatchNormGradientSumsCuda(const CudaRequest& request) {
         GACCD_RETURN_IF_ERROR(Clear(on.stream, z, c.out<double>(0), elements));
         GACCD_RETURN_IF_ERROR(EnqueueFactors(on, z, eps, sums, relu ? c.in<float>(3) : nullptr,
                                              relu ? c.in<float>(4) : nullptr, false, nullptr,
-                                             PositionOf(c, z), static_cast<float*>(c.scratch)));
+                                             PositionInput(c, z), static_cast<float*>(c.scratch)));
         GACCD_RETURN_IF_ERROR(EnqueuePartialSums(on, c, z, grid, x, dy, relu));
         return Launch(GradientSumsKernel, AdderShape(z), on.stream, "batch_norm_gradient_sums",
-                      PartialsIn(c, z), sums, PositionOf(c, z), z, grid.chunks, eps,
+                      PartialsIn(c, z), sums, PositionInput(c, z), z, grid.chunks, eps,
                       c.out<double>(0), c.out<float>(1), c.add[1], c.out<float>(2), c.add[2]);
       },
       ScratchBytes(request.on, z));

@@ -175,7 +175,7 @@ void Backward(const Call& c, const NormSize& z) {
   }
 }
 
-NormSize SizeOf(const ValueSpec& x, const ValueSpec& mean) {
+NormSize MakeNormSize(const ValueSpec& x, const ValueSpec& mean) {
   return {x.shape[0], x.shape[1] * x.shape[2], x.shape[3], mean.shape[1]};
 }
 
@@ -183,7 +183,7 @@ NormSize SizeOf(const ValueSpec& x, const ValueSpec& mean) {
 
 KernelResult MakeGroupNormCpu(const KernelRequest& request) {
   const float eps = static_cast<const GroupNorm&>(request.function).eps();
-  const NormSize size = SizeOf(request.inputs[0], request.outputs[1]);
+  const NormSize size = MakeNormSize(request.inputs[0], request.outputs[1]);
   return MakeCall(
       request,
       [=](const Call& c) {
@@ -194,7 +194,7 @@ KernelResult MakeGroupNormCpu(const KernelRequest& request) {
 }
 
 KernelResult MakeGroupNormGradientCpu(const KernelRequest& request) {
-  const NormSize size = SizeOf(request.inputs[1], request.inputs[3]);
+  const NormSize size = MakeNormSize(request.inputs[1], request.inputs[3]);
   return MakeCall(
       request,
       [size](const Call& c) {

@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kThreads)
   dbeta[channel] = add_beta ? dbeta[channel] + beta : beta;
 }
 
-GroupNormSize SizeOf(const ValueSpec& x, const ValueSpec& mean) {
+GroupNormSize MakeNormSize(const ValueSpec& x, const ValueSpec& mean) {
   return {x.shape[0], x.shape[1] * x.shape[2], x.shape[3], mean.shape[1]};
 }
 
@@ -153,7 +153,7 @@ LaunchShape GroupShape(const CudaRequest& request, const GroupNormSize& z) {
 
 KernelResult MakeGroupNormCuda(const CudaRequest& request) {
   const float eps = static_cast<const GroupNorm&>(request.function).eps();
-  const GroupNormSize size = SizeOf(request.inputs[0], request.outputs[1]);
+  const GroupNormSize size = MakeNormSize(request.inputs[0], request.outputs[1]);
   return MakeTypedCall(request, [=, stream = request.on.stream, shape = GroupShape(request, size)](
                                     auto t, const Call& c) {
     using T = decltype(t);
@@ -163,7 +163,7 @@ KernelResult MakeGroupNormCuda(const CudaRequest& request) {
 }
 
 KernelResult MakeGroupNormGradientCuda(const CudaRequest& request) {
-  const GroupNormSize size = SizeOf(request.inputs[1], request.inputs[3]);
+  const GroupNormSize size = MakeNormSize(request.inputs[1], request.inputs[3]);
   const auto tiles = static_cast<unsigned>(size.samples) * BlocksFor(size.channels, kWarp);
   return MakeTypedCall(
       request,

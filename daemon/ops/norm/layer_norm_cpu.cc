@@ -27,9 +27,9 @@ GACCD_SIMD_CLONES void Forward(const float* x, const float* gamma, const float* 
     const float* row = x + n * size.columns;
     float mean = 0;
     if constexpr (kCentered) {
-      mean = SumOf(size.columns, [row](std::int64_t d) { return row[d]; }) / columns;
+      mean = SumValues(size.columns, [row](std::int64_t d) { return row[d]; }) / columns;
     }
-    const float squares = SumOf(
+    const float squares = SumValues(
         size.columns, [row, mean](std::int64_t d) { return (row[d] - mean) * (row[d] - mean); });
     const float rstd = 1.0F / std::sqrt(squares / columns + eps);
     T* to = y + n * size.columns;
@@ -58,10 +58,10 @@ GACCD_SIMD_CLONES void RowGradient(const float* dy, const float* x, const float*
                                    const ParameterSums& block) {
   float sum = 0;
   if constexpr (kCentered) {
-    sum = SumOf(columns, [=](std::int64_t d) { return dy[d] * gamma[d]; });
+    sum = SumValues(columns, [=](std::int64_t d) { return dy[d] * gamma[d]; });
   }
   const float product =
-      SumOf(columns, [=](std::int64_t d) { return dy[d] * gamma[d] * ((x[d] - mean) * rstd); });
+      SumValues(columns, [=](std::int64_t d) { return dy[d] * gamma[d] * ((x[d] - mean) * rstd); });
   const float mean_g = sum / static_cast<float>(columns);
   const float mean_gh = product / static_cast<float>(columns);
   float* of_gamma = block.gamma;
@@ -104,14 +104,14 @@ void Backward(const Call& c, Rows size) {
   if constexpr (kCentered) AddTo(c.out<float>(2), all.beta, columns, c.add[2]);
 }
 
-Rows RowsOf(const KernelRequest& request) {
+Rows ToRows(const KernelRequest& request) {
   return {request.inputs[0].shape[0], request.inputs[0].shape[1]};
 }
 
 template <bool kCentered>
 KernelResult MakeForward(const KernelRequest& request, float eps) {
   const bool bf16 = request.outputs[0].dtype == DType::kBF16;
-  return MakeCall(request, [size = RowsOf(request), eps, bf16](const Call& c) {
+  return MakeCall(request, [size = ToRows(request), eps, bf16](const Call& c) {
     const auto run = [&](auto* y) {
       Forward<kCentered>(c.in<float>(0), c.in<float>(1), kCentered ? c.in<float>(2) : nullptr, size,
                          eps, y, kCentered ? c.out<float>(1) : nullptr,
@@ -124,7 +124,7 @@ KernelResult MakeForward(const KernelRequest& request, float eps) {
 
 template <bool kCentered>
 KernelResult MakeBackward(const KernelRequest& request) {
-  const Rows size = RowsOf(request);
+  const Rows size = ToRows(request);
   return MakeCall(
       request,
       [size](const Call& c) {

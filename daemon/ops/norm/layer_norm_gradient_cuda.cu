@@ -201,7 +201,8 @@ __global__ void __launch_bounds__(kAddThreads)
 }
 
 template <typename T>
-Status RowsOf(const KernelStream& on, const NormTensors<T>& in, std::int64_t parts, float* sums) {
+Status LaunchRows(const KernelStream& on, const NormTensors<T>& in, std::int64_t parts,
+                  float* sums) {
   const bool aligned = IsVectorAligned(in.dy) && IsVectorAligned(in.x) &&
                        IsVectorAligned(in.residual) && IsVectorAligned(in.gamma) &&
                        IsVectorAligned(in.dx) && IsVectorAligned(sums) &&
@@ -236,7 +237,7 @@ Status EnqueueLayerNormGradient(const KernelStream& on, DType dtype, const void*
                             size.rows,
                             size.columns,
                             static_cast<T*>(to.dx)};
-    return RowsOf(on, in, parts, sums);
+    return LaunchRows(on, in, parts, sums);
   }));
   return Launch(AddPartsKernel, {2 * BlocksFor(size.columns, kWarp), kAddThreads}, on.stream,
                 "layer_norm_gradient", sums, parts, size.columns, to.dgamma, to.add_gamma, to.dbeta,

@@ -17,10 +17,10 @@ using Call = CallKernel::Call;
 GACCD_SIMD_CLONES
 void SoftmaxLoop(const float* x, std::int64_t rows, std::int64_t columns, float* y) {
   for (std::int64_t n = 0; n < rows; ++n, x += columns, y += columns) {
-    const float top = LargestOf(x, columns);
+    const float top = FindLargest(x, columns);
     for (std::int64_t d = 0; d < columns; ++d) y[d] = Exp(x[d] - top);
     const auto scale =
-        static_cast<float>(1 / LongSumOf(columns, [y](std::int64_t d) { return y[d]; }));
+        static_cast<float>(1 / SumValuesInBlocks(columns, [y](std::int64_t d) { return y[d]; }));
     for (std::int64_t d = 0; d < columns; ++d) y[d] *= scale;
   }
 }
@@ -29,8 +29,8 @@ GACCD_SIMD_CLONES
 void SoftmaxGradientLoop(const float* dy, const float* y, std::int64_t rows, std::int64_t columns,
                          float* dx) {
   for (std::int64_t n = 0; n < rows; ++n, dy += columns, y += columns, dx += columns) {
-    const auto product =
-        static_cast<float>(LongSumOf(columns, [dy, y](std::int64_t d) { return dy[d] * y[d]; }));
+    const auto product = static_cast<float>(
+        SumValuesInBlocks(columns, [dy, y](std::int64_t d) { return dy[d] * y[d]; }));
     for (std::int64_t d = 0; d < columns; ++d) dx[d] = y[d] * (dy[d] - product);
   }
 }
@@ -40,7 +40,7 @@ void NormalizeLoop(const float* x, std::int64_t rows, std::int64_t columns, floa
                    float* norms) {
   for (std::int64_t n = 0; n < rows; ++n, x += columns, y += columns) {
     const auto norm = static_cast<float>(
-        std::sqrt(LongSumOf(columns, [x](std::int64_t d) { return x[d] * x[d]; })));
+        std::sqrt(SumValuesInBlocks(columns, [x](std::int64_t d) { return x[d] * x[d]; })));
     const float divisor = norm < eps ? eps : norm;  // a NaN stays NaN
     for (std::int64_t d = 0; d < columns; ++d) y[d] = x[d] / divisor;
     norms[n] = norm;
@@ -54,7 +54,7 @@ void NormalizeGradientLoop(const float* dy, const float* y, const float* norms, 
     const bool constant = norms[n] < eps;
     const float divisor = constant ? eps : norms[n];
     const auto product = constant ? 0.0F
-                                  : static_cast<float>(LongSumOf(
+                                  : static_cast<float>(SumValuesInBlocks(
                                         columns, [dy, y](std::int64_t d) { return dy[d] * y[d]; }));
     for (std::int64_t d = 0; d < columns; ++d) dx[d] = (dy[d] - y[d] * product) / divisor;
   }
@@ -94,7 +94,7 @@ void MeanRowsGradient(const Sequences& z, const float* dy, const std::int32_t* l
   }
 }
 
-Sequences SequencesOf(const Shape& pooled, std::int64_t length) {
+Sequences MakeSequences(const Shape& pooled, std::int64_t length) {
   return {pooled[0], length, pooled[1]};
 }
 
@@ -133,7 +133,7 @@ KernelResult MakeL2NormalizeGradientCpu(const KernelRequest& request) {
 
 KernelResult MakePoolRowsCpu(const KernelRequest& request) {
   const auto& pool = static_cast<const PoolRows&>(request.function);
-  const Sequences z = SequencesOf(request.outputs[0].shape, pool.length());
+  const Sequences z = MakeSequences(request.outputs[0].shape, pool.length());
   return MakeCall(request, [z, mean = pool.kind() == PoolKind::kMean](const Call& c) {
     if (mean) {
       MeanRows(z, c.in<float>(0), c.optional_in<std::int32_t>(1), c.out<float>(0));
@@ -149,7 +149,7 @@ KernelResult MakePoolRowsCpu(const KernelRequest& request) {
 
 KernelResult MakePoolRowsGradientCpu(const KernelRequest& request) {
   const auto& pool = static_cast<const PoolRowsGradient&>(request.function);
-  const Sequences z = SequencesOf(request.inputs[0].shape, pool.length());
+  const Sequences z = MakeSequences(request.inputs[0].shape, pool.length());
   return MakeCall(request, [z, mean = pool.kind() == PoolKind::kMean](const Call& c) {
     if (mean) {
       MeanRowsGradient(z, c.in<float>(0), c.optional_in<std::int32_t>(1), c.out<float>(0));

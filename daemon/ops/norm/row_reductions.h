@@ -11,7 +11,7 @@ namespace gaccd {
 // The sum of value(i) over 0 <= i < n, as parallel partial sums, whose rounding errors grow with n
 // / 32. The order of additions depends only on n.
 template <typename Value>
-inline float SumOf(std::int64_t n, const Value& value) {
+inline float SumValues(std::int64_t n, const Value& value) {
   constexpr std::int64_t kLanes = 32;
   float lanes[kLanes] = {};
   std::int64_t i = 0;
@@ -27,12 +27,12 @@ inline float SumOf(std::int64_t n, const Value& value) {
 
 // The same for long rows: blocks are added in double.
 template <typename Value>
-inline double LongSumOf(std::int64_t n, const Value& value) {
+inline double SumValuesInBlocks(std::int64_t n, const Value& value) {
   constexpr std::int64_t kBlock = 1024;
   double sum = 0;
   for (std::int64_t begin = 0; begin < n; begin += kBlock) {
-    sum += static_cast<double>(SumOf(std::min(kBlock, n - begin),
-                                     [&value, begin](std::int64_t i) { return value(begin + i); }));
+    sum += static_cast<double>(SumValues(
+        std::min(kBlock, n - begin), [&value, begin](std::int64_t i) { return value(begin + i); }));
   }
   return sum;
 }
@@ -42,7 +42,7 @@ inline double LongSumOf(std::int64_t n, const Value& value) {
 inline std::int32_t Ordered(std::int32_t bits) { return bits ^ ((bits >> 31) & 0x7fffffff); }
 
 // The maximum of n >= 1 values. A NaN is ordered above infinity or below -infinity.
-inline float LargestOf(const float* values, std::int64_t n) {
+inline float FindLargest(const float* values, std::int64_t n) {
   std::int32_t largest = std::numeric_limits<std::int32_t>::min();
   for (std::int64_t i = 0; i < n; ++i) {
     largest = std::max(largest, Ordered(std::bit_cast<std::int32_t>(values[i])));

@@ -11,7 +11,7 @@ struct Statistics {
   float mean;
   float variance;
 };
-__device__ inline Statistics NextOf(const RunningLayer& layer, std::int64_t channel) {
+__device__ inline Statistics ComputeStatistics(const RunningLayer& layer, std::int64_t channel) {
   const double n = layer.found[2 * layer.channels];
   const auto next = [&](float running, double sum) {
     return static_cast<float>((1 - layer.momentum) * static_cast<double>(running) +
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kThreads) CollectKernel(const RunningLayer* la
   }
   __syncthreads();  // all threads have read the count
   for (std::int64_t c = threadIdx.x; c < layer.channels; c += blockDim.x) {
-    const Statistics next = NextOf(layer, c);
+    const Statistics next = ComputeStatistics(layer, c);
     const bool finite = next.mean - next.mean == 0 && next.variance - next.variance == 0;
     layer.mean_gradient[c] = finite ? 0.0F : NAN;
     layer.variance_gradient[c] = 0;
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads)
   if (*idle != 0) return;
   const RunningLayer layer = layers[blockIdx.x];
   for (std::int64_t c = threadIdx.x; c < layer.channels; c += blockDim.x) {
-    const Statistics next = NextOf(layer, c);
+    const Statistics next = ComputeStatistics(layer, c);
     layer.mean[c] = next.mean;
     layer.variance[c] = next.variance;
     if (c == 0) *layer.updates += 1;

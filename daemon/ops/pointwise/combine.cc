@@ -19,13 +19,13 @@ namespace {
 using Call = CallKernel::Call;
 
 // Whether each size of `small` equals that of `large` or is 1.
-bool IsPartOf(const Shape& small, const Shape& large) {
+bool IsBroadcastableTo(const Shape& small, const Shape& large) {
   return small.size() == large.size() && large.size() <= StridedNest::kMaxRank &&
          std::ranges::equal(small, large,
                             [](std::int64_t a, std::int64_t b) { return a == b || a == 1; });
 }
 
-Shape WithoutOnesOf(const Shape& shape, const Shape& to) {
+Shape KeepEqualSizes(const Shape& shape, const Shape& to) {
   Shape kept;
   for (std::size_t d = 0; d < shape.size(); ++d) {
     if (to[d] == shape[d]) kept.push_back(shape[d]);
@@ -52,7 +52,7 @@ OutputSpecs Combine::Infer(std::span<const ValueSpec> inputs) const {
   }
   const DType dtype = inputs[0].dtype == DType::kF32 ? inputs[1].dtype : inputs[0].dtype;
   const bool one_type = inputs[1].dtype == DType::kF32 || inputs[1].dtype == dtype;
-  if (!IsPartOf(a, y) || !IsPartOf(b, y) || !one_type) {
+  if (!IsBroadcastableTo(a, y) || !IsBroadcastableTo(b, y) || !one_type) {
     return Status(
         ErrorKind::kConfig,
         StrCat("expected equal sizes, or 1, in at most ", StridedNest::kMaxRank,
@@ -110,7 +110,7 @@ OutputSpecs ReduceSum::Infer(std::span<const ValueSpec> inputs) const {
     return Status(ErrorKind::kConfig, StrCat("expected f32 or one other type, found ", Name(type),
                                              " and ", Name(of_factor)));
   }
-  if (!IsPartOf(to_, x) || !IsPartOf(inputs.back().shape, x)) {
+  if (!IsBroadcastableTo(to_, x) || !IsBroadcastableTo(inputs.back().shape, x)) {
     return Status(ErrorKind::kConfig,
                   StrCat("expected sizes of ", ToString(x), ", or 1, found ", ToString(to_),
                          inputs.size() > 1 ? StrCat(" and ", ToString(inputs[1].shape)) : ""));
@@ -121,7 +121,7 @@ OutputSpecs ReduceSum::Infer(std::span<const ValueSpec> inputs) const {
 Status ReduceSum::Gradient(GradientScope& scope) const {
   const ValueSpec& x = scope.graph().value(scope.input(0)).spec;
   if (scope.inputs() != 1 || x.dtype != dtype_) return Function::Gradient(scope);
-  Rearrangement order{.from = WithoutOnesOf(x.shape, to_), .to = {}};
+  Rearrangement order{.from = KeepEqualSizes(x.shape, to_), .to = {}};
   int source = 0;
   for (std::size_t d = 0; d < x.shape.size(); ++d) {
     order.to.push_back({.size = x.shape[d], .source = to_[d] == x.shape[d] ? source++ : -1});
@@ -133,7 +133,7 @@ Status ReduceSum::Gradient(GradientScope& scope) const {
 namespace {
 
 template <CombineKind kKind>
-float PairOf(float a, float b) {
+float CombinePair(float a, float b) {
   if constexpr (kKind == CombineKind::kSelect) return b != 0 ? a : 0.0F;
   return kKind == CombineKind::kAdd ? a + b : a * b;
 }
@@ -143,11 +143,11 @@ template <CombineKind kKind>
 GACCD_SIMD_CLONES void CombineRun(const float* a, std::int64_t a_step, const float* b,
                                   std::int64_t b_step, std::int64_t size, float* y) {
   if (a_step == 1 && b_step == 1) {
-    for (std::int64_t i = 0; i < size; ++i) y[i] = PairOf<kKind>(a[i], b[i]);
+    for (std::int64_t i = 0; i < size; ++i) y[i] = CombinePair<kKind>(a[i], b[i]);
   } else if (a_step == 1 && b_step == 0) {
-    for (std::int64_t i = 0; i < size; ++i) y[i] = PairOf<kKind>(a[i], *b);
+    for (std::int64_t i = 0; i < size; ++i) y[i] = CombinePair<kKind>(a[i], *b);
   } else {
-    for (std::int64_t i = 0; i < size; ++i) y[i] = PairOf<kKind>(a[i * a_step], b[i * b_step]);
+    for (std::int64_t i = 0; i < size; ++i) y[i] = CombinePair<kKind>(a[i * a_step], b[i * b_step]);
   }
 }
 

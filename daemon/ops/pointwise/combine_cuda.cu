@@ -34,7 +34,7 @@ struct OperandVector {
   }
 };
 
-__device__ float PairOf(CombineKind kind, float a, float b) {
+__device__ float CombinePair(CombineKind kind, float a, float b) {
   if (kind == CombineKind::kAdd) return a + b;
   return kind == CombineKind::kMultiply ? a * b : b != 0 ? a : 0.0F;
 }
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kThreads)
     right.UnpackTo(of_b, b_step);
 #pragma unroll
     for (int v = 0; v < kWidth; ++v) {
-      of_a[v] = PairOf(kind, of_a[v], of_b[v]);
+      of_a[v] = CombinePair(kind, of_a[v], of_b[v]);
     }
     Store<Use::kAgain>(y + i * kWidth, of_a);
   }
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // Nest over kWidth elements of the innermost dimension at a time. REQUIRES: it is a multiple of
 // kWidth.
-StridedNest VectorsOf(StridedNest nest, int width) {
+StridedNest ToVectorNest(StridedNest nest, int width) {
   if (nest.rank == 0) return nest;  // one element
   StridedNest::Dimension& inner = nest.dimensions[nest.rank - 1];
   inner.size /= width;
@@ -85,7 +85,7 @@ Status LaunchCombine(const KernelStream& on, const Call& c, const StridedNest& n
   // If an operand has step 1, its other steps are multiples of the size.
   const bool aligned = inner.size % kWidth == 0 && inner.steps[0] <= 1 && inner.steps[1] <= 1 &&
                        IsVectorAligned(a) && IsVectorAligned(b) && IsVectorAligned(c.outputs[0]);
-  const StridedNest vectors = VectorsOf(nest, aligned ? kWidth : 1);
+  const StridedNest vectors = ToVectorNest(nest, aligned ? kWidth : 1);
   return LaunchForEach(aligned ? CombineKernel<A, B, T, kWidth> : CombineKernel<A, B, T, 1>, on,
                        vectors.elements, "combine", a, inner.steps[0], b, inner.steps[1], vectors,
                        kind, c.out<T>(0));

@@ -7,7 +7,7 @@
 namespace gaccd {
 
 // Elements from one index to the next; 0 in dimensions of size 1.
-[[nodiscard]] inline Shape StepsOf(const Shape& shape) {
+[[nodiscard]] inline Shape BroadcastSteps(const Shape& shape) {
   Shape steps(shape.size(), 0);
   std::int64_t elements = 1;
   for (std::size_t d = shape.size(); d-- > 0; elements *= shape[d]) {
@@ -18,9 +18,9 @@ namespace gaccd {
 
 // Over y; operands a, b and y. REQUIRES: shapes of the same rank.
 [[nodiscard]] inline StridedNest CombineNest(const Shape& a, const Shape& b, const Shape& y) {
-  const Shape of_a = StepsOf(a);
-  const Shape of_b = StepsOf(b);
-  const Shape of_y = StepsOf(y);
+  const Shape of_a = BroadcastSteps(a);
+  const Shape of_b = BroadcastSteps(b);
+  const Shape of_y = BroadcastSteps(y);
   StridedNest nest;
   for (std::size_t d = 0; d < y.size(); ++d) nest.Add(y[d], of_a[d], of_b[d], of_y[d]);
   return nest;
@@ -33,9 +33,9 @@ struct SumNests {
   StridedNest summed;
 };
 [[nodiscard]] inline SumNests NestsOfSum(const Shape& x, const Shape& factor, const Shape& y) {
-  const Shape of_x = StepsOf(x);
-  const Shape of_factor = StepsOf(factor);
-  const Shape of_y = StepsOf(y);
+  const Shape of_x = BroadcastSteps(x);
+  const Shape of_factor = BroadcastSteps(factor);
+  const Shape of_y = BroadcastSteps(y);
   SumNests nests;
   for (std::size_t d = 0; d < y.size(); ++d) {
     StridedNest& nest = y[d] == x[d] ? nests.kept : nests.summed;

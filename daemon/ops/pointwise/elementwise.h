@@ -29,71 +29,71 @@ enum class ActivationKind : std::uint8_t { kGelu, kGeluTanh, kTanh, kSilu, kSigm
 // Activations of activations.h. Gradients take dy and x; those of tanh and sigmoid dy and y. Math:
 // see ExactMath.
 template <typename Math>
-struct GeluOf {
+struct GeluFormula {
   GACCD_HOST_DEVICE static float Of(float x) { return x * NormalDistribution<Math>(x).below; }
 };
 template <typename Math>
-struct GeluGradientOf {
+struct GeluGradientFormula {
   GACCD_HOST_DEVICE static float Of(float dy, float x) {
     const NormalAt at = NormalDistribution<Math>(x);
     return dy * (at.below + x * at.density);
   }
 };
 template <typename Math>
-struct GeluTanhOf {
+struct GeluTanhFormula {
   static constexpr float kScale = 1.59576912F;  // 2 sqrt(2 / pi)
   static constexpr float kCubic = 0.044715F;
   // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u))
-  GACCD_HOST_DEVICE static float GateOf(float x) {
+  GACCD_HOST_DEVICE static float Gate(float x) {
     return Math::Divide(1.0F, 1.0F + Math::Exp(-kScale * (x + kCubic * x * x * x)));
   }
-  GACCD_HOST_DEVICE static float Of(float x) { return x * GateOf(x); }
+  GACCD_HOST_DEVICE static float Of(float x) { return x * Gate(x); }
 };
 template <typename Math>
-struct GeluTanhGradientOf {
+struct GeluTanhGradientFormula {
   GACCD_HOST_DEVICE static float Of(float dy, float x) {
-    using Forward = GeluTanhOf<Math>;
-    const float gate = Forward::GateOf(x);
+    using Forward = GeluTanhFormula<Math>;
+    const float gate = Forward::Gate(x);
     const float slope = Forward::kScale * (1.0F + 3.0F * Forward::kCubic * x * x);
     return dy * (gate + x * gate * (1.0F - gate) * slope);
   }
 };
 template <typename Math>
-struct TanhOf {
+struct TanhFormula {
   GACCD_HOST_DEVICE static float Of(float x) { return Tanh<Math>(x); }
 };
 template <typename Math>
-struct TanhGradientOf {
+struct TanhGradientFormula {
   GACCD_HOST_DEVICE static float Of(float dy, float y) { return dy * (1.0F - y * y); }
 };
 template <typename Math>
-struct SiluOf {
+struct SiluFormula {
   GACCD_HOST_DEVICE static float Of(float x) { return Math::Divide(x, 1.0F + Math::Exp(-x)); }
 };
 template <typename Math>
-struct SiluGradientOf {
+struct SiluGradientFormula {
   GACCD_HOST_DEVICE static float Of(float dy, float x) {
     const float s = Math::Divide(1.0F, 1.0F + Math::Exp(-x));
     return dy * s * (1.0F + x * (1.0F - s));
   }
 };
 template <typename Math>
-struct SigmoidOf {
+struct SigmoidFormula {
   GACCD_HOST_DEVICE static float Of(float x) { return Math::Divide(1.0F, 1.0F + Math::Exp(-x)); }
 };
 template <typename Math>
-struct SigmoidGradientOf {
+struct SigmoidGradientFormula {
   GACCD_HOST_DEVICE static float Of(float dy, float y) { return dy * (y * (1.0F - y)); }
 };
 template <typename Math>
-struct HardswishOf {
+struct HardswishFormula {
   GACCD_HOST_DEVICE static float Of(float x) {
     const float above = x >= 3.0F ? x : x * (x + 3.0F) * (1.0F / 6);
     return x <= -3.0F ? 0.0F : above;
   }
 };
 template <typename Math>
-struct HardswishGradientOf {
+struct HardswishGradientFormula {
   GACCD_HOST_DEVICE static float Of(float dy, float x) {
     const float above = x > 3.0F ? dy : dy * (x * (1.0F / 3) + 0.5F);
     return x < -3.0F ? 0.0F : above;
@@ -105,26 +105,26 @@ template <typename Math, typename Call>
 auto WithActivation(ActivationKind kind, const Call& call) {
   switch (kind) {
     case ActivationKind::kGelu:
-      return call(GeluOf<Math>(), GeluGradientOf<Math>());
+      return call(GeluFormula<Math>(), GeluGradientFormula<Math>());
     case ActivationKind::kGeluTanh:
-      return call(GeluTanhOf<Math>(), GeluTanhGradientOf<Math>());
+      return call(GeluTanhFormula<Math>(), GeluTanhGradientFormula<Math>());
     case ActivationKind::kTanh:
-      return call(TanhOf<Math>(), TanhGradientOf<Math>());
+      return call(TanhFormula<Math>(), TanhGradientFormula<Math>());
     case ActivationKind::kSigmoid:
-      return call(SigmoidOf<Math>(), SigmoidGradientOf<Math>());
+      return call(SigmoidFormula<Math>(), SigmoidGradientFormula<Math>());
     case ActivationKind::kHardswish:
-      return call(HardswishOf<Math>(), HardswishGradientOf<Math>());
+      return call(HardswishFormula<Math>(), HardswishGradientFormula<Math>());
     case ActivationKind::kSilu:
       break;
   }
-  return call(SiluOf<Math>(), SiluGradientOf<Math>());
+  return call(SiluFormula<Math>(), SiluGradientFormula<Math>());
 }
 template <typename Forward>
 inline constexpr bool kGradientTakesOutput = false;
 template <typename Math>
-inline constexpr bool kGradientTakesOutput<TanhOf<Math>> = true;
+inline constexpr bool kGradientTakesOutput<TanhFormula<Math>> = true;
 template <typename Math>
-inline constexpr bool kGradientTakesOutput<SigmoidOf<Math>> = true;
+inline constexpr bool kGradientTakesOutput<SigmoidFormula<Math>> = true;
 
 // Dropout: each sample has a separate stream of random numbers; an element uses half of one.
 struct DropoutMask {

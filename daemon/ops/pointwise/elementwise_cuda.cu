@@ -41,7 +41,7 @@ struct HardwareMath {
   }
 };
 template <typename T>
-using MathOf = std::conditional_t<sizeof(T) == 2, HardwareMath, ExactMath>;
+using MathFor = std::conditional_t<sizeof(T) == 2, HardwareMath, ExactMath>;
 
 __global__ void __launch_bounds__(kThreads)
     DivideKernel(const float* in, double count, float* out, std::int64_t elements) {
@@ -132,7 +132,7 @@ Status EnqueueActivation(const KernelStream& on, ActivationKind kind, DType dtyp
                          void* y, std::int64_t elements) {
   return WithFloat(dtype, [&](auto t) {
     using T = decltype(t);
-    return WithActivation<MathOf<T>>(kind, [&](auto formula, auto) {
+    return WithActivation<MathFor<T>>(kind, [&](auto formula, auto) {
       return Map<decltype(formula), false, T, T, T>(on, "activation", x, nullptr, y, elements);
     });
   });
@@ -143,7 +143,7 @@ Status EnqueueActivationGradient(const KernelStream& on, ActivationKind kind, DT
                                  std::int64_t elements) {
   return WithFloat(dtype, [&](auto t) {
     using T = decltype(t);
-    return WithActivation<MathOf<T>>(kind, [&](auto, auto gradient) {
+    return WithActivation<MathFor<T>>(kind, [&](auto, auto gradient) {
       return Map<decltype(gradient), true, T, T, T>(on, "activation gradient", dy, kept, dx,
                                                     elements);
     });

@@ -32,7 +32,7 @@ struct NumberPair {
 };
 
 // Avoids powf for the powers used by norms and GELU.
-GACCD_HOST_DEVICE inline float PowerOf(float x, float exponent) {
+GACCD_HOST_DEVICE inline float Power(float x, float exponent) {
   if (exponent == 2) return x * x;
   if (exponent == 3) return x * x * x;
   if (exponent == 1) return x;
@@ -49,7 +49,7 @@ struct NumberFormula {
 
   [[nodiscard]] GACCD_HOST_DEVICE float Of(float x) const {
     if constexpr (kKind == NumberKind::kAffine) return n.a * x + n.b;
-    if constexpr (kKind == NumberKind::kPower) return PowerOf(x, n.a);
+    if constexpr (kKind == NumberKind::kPower) return Power(x, n.a);
     if constexpr (kKind == NumberKind::kHardsigmoid) {
       const float above = x >= 3 ? 1.0F : (x + 3) * (1.0F / 6);
       return x <= -3 ? 0.0F : above;
@@ -68,9 +68,9 @@ struct NumberFormula {
     if constexpr (kKind == NumberKind::kEqual) return x == n.a ? 1.0F : 0.0F;
     if constexpr (kKind == NumberKind::kLess) return x < n.a ? 1.0F : 0.0F;
   }
-  [[nodiscard]] GACCD_HOST_DEVICE float GradientOf(float dy, float x) const {
+  [[nodiscard]] GACCD_HOST_DEVICE float Gradient(float dy, float x) const {
     if constexpr (kKind == NumberKind::kAffine) return n.a * dy;
-    if constexpr (kKind == NumberKind::kPower) return n.a * PowerOf(x, n.a - 1) * dy;
+    if constexpr (kKind == NumberKind::kPower) return n.a * Power(x, n.a - 1) * dy;
     if constexpr (kKind == NumberKind::kHardsigmoid) {
       return x > -3 && x < 3 ? dy * (1.0F / 6) : 0.0F;
     }

@@ -70,7 +70,7 @@ GACCD_SIMD_CLONES void NumberLoop(Formula formula, const float* x, float* y,
 template <typename Formula>
 GACCD_SIMD_CLONES void NumberGradientLoop(Formula formula, const float* dy, const float* x,
                                           float* dx, std::int64_t elements) {
-  for (std::int64_t i = 0; i < elements; ++i) dx[i] = formula.GradientOf(dy[i], x[i]);
+  for (std::int64_t i = 0; i < elements; ++i) dx[i] = formula.Gradient(dy[i], x[i]);
 }
 
 template <typename From, typename To, typename Formula>

@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kThreads)
   for (std::int64_t i = GridIndex(); i < elements; i += GridStride()) {
     const float value = ToFloat(x[i]);
     to[i] =
-        FromFloat<T>(dy == nullptr ? formula.Of(value) : formula.GradientOf(ToFloat(dy[i]), value));
+        FromFloat<T>(dy == nullptr ? formula.Of(value) : formula.Gradient(ToFloat(dy[i]), value));
   }
 }
 

@@ -217,7 +217,7 @@ Status LaunchPlan(cudaStream_t stream, const SumPlan& plan, const SumTarget& tar
                   const Call& c) {
   auto* const partials = static_cast<double*>(plan.parts > 1 ? c.scratch : nullptr);
   GACCD_RETURN_IF_ERROR(Launch(
-      plan.of == SumOf::kColumns ? SumColumnsKernel<X, F, kWidth> : SumRowsKernel<X, F, kWidth>,
+      plan.of == SumKind::kColumns ? SumColumnsKernel<X, F, kWidth> : SumRowsKernel<X, F, kWidth>,
       {plan.blocks, kThreads}, stream, "reduce_sum", c.in<X>(0), c.optional_in<F>(1), plan, target,
       partials, c.outputs[0]));
   if (partials == nullptr) return Status::Ok();
@@ -228,7 +228,7 @@ Status LaunchPlan(cudaStream_t stream, const SumPlan& plan, const SumTarget& tar
 template <typename X, typename F>
 Status LaunchSum(const KernelStream& on, const SumWork& work, SumTarget target, const Call& c) {
   target.add = c.add[0];
-  if (work.single.of == SumOf::kAny) {
+  if (work.single.of == SumKind::kAny) {
     return LaunchForEach(SumAnyKernel<X, F>, on, target.elements, "reduce_sum", c.in<X>(0),
                          c.optional_in<F>(1), work.nests, target, c.outputs[0]);
   }

@@ -23,14 +23,14 @@ struct SumWalk {
   std::int64_t wrap_steps[2] = {};  // additional step at the end of the inner dimension
 };
 
-enum class SumOf : std::uint8_t {
+enum class SumKind : std::uint8_t {
   kColumns,  // y has the innermost dimension of x: a thread sums `width` columns of some rows
   kRows,     // the innermost dimension is summed: by a warp or a block per value of y
   kAny,      // one thread per value of y
 };
 
 struct SumPlan {
-  SumOf of = SumOf::kAny;
+  SumKind of = SumKind::kAny;
   int width = 1;
   StridedNest kept;  // without the columns
   SumWalk walk;
@@ -84,7 +84,7 @@ constexpr std::int64_t kSumBlocks = 3;  // resident blocks per multiprocessor
 
 inline void PlanColumns(const SumNests& nests, int multiprocessors, SumPlan& plan) {
   const StridedNest::Dimension& columns = nests.kept.dimensions[nests.kept.rank - 1];
-  plan.of = SumOf::kColumns;
+  plan.of = SumKind::kColumns;
   plan.columns = columns.size;
   plan.factor_step = columns.steps[1];
   plan.kept.elements /= columns.size;
@@ -101,7 +101,7 @@ inline void PlanColumns(const SumNests& nests, int multiprocessors, SumPlan& pla
 }
 
 inline void PlanRows(const SumNests& nests, int multiprocessors, SumPlan& plan) {
-  plan.of = SumOf::kRows;
+  plan.of = SumKind::kRows;
   const std::int64_t units = nests.summed.elements / plan.width;
   const bool by_warps = plan.elements >= multiprocessors * kSumBlocks * std::int64_t{kWarps} ||
                         units < 2 * std::int64_t{kThreads};

@@ -16,7 +16,7 @@ struct MatrixSteps {
   std::int64_t matrix = 0;
 };
 
-MatrixSteps StepsOf(const Shape& stored, bool transpose) {
+MatrixSteps MakeMatrixSteps(const Shape& stored, bool transpose) {
   return transpose ? MatrixSteps{1, stored[2], stored[1] * stored[2]}
                    : MatrixSteps{stored[2], 1, stored[1] * stored[2]};
 }
@@ -46,9 +46,9 @@ KernelResult MakeBatchedProductCuda(const CudaRequest& request) {
   const Shape& y = request.outputs[0].shape;
   const std::int64_t inner = a[product.transpose_a() ? 1 : 2];
   return MakeTypedCall(
-      request, [=, on = request.on, a_steps = StepsOf(a, product.transpose_a()),
-                b_steps = StepsOf(request.inputs[1].shape, product.transpose_b()), rows = y[1],
-                columns = y[2], n = Elements(y)](auto t, const Call& c) {
+      request, [=, on = request.on, a_steps = MakeMatrixSteps(a, product.transpose_a()),
+                b_steps = MakeMatrixSteps(request.inputs[1].shape, product.transpose_b()),
+                rows = y[1], columns = y[2], n = Elements(y)](auto t, const Call& c) {
         using T = decltype(t);
         return LaunchForEach(BatchedProductKernel<T>, on, n, "batched_product", c.in<T>(0), a_steps,
                              c.in<T>(1), b_steps, rows, columns, inner, c.out<T>(0), n);

@@ -33,7 +33,7 @@ AttentionOptions Rounding(AttentionOptions options) {
 }
 
 // `function` is null if `node` reads no bf16.
-Bf16Product ProductOf(const Node& node) {
+Bf16Product ToBf16Product(const Node& node) {
   const Function* function = node.function.get();
   if (const auto* linear = dynamic_cast<const Linear*>(function)) {
     return {std::make_shared<Linear>(linear->relu(), linear->order(), LinearSums::kF32), 1};
@@ -62,7 +62,7 @@ Bf16Product ProductOf(const Node& node) {
 }
 
 // The same function with its first output in bf16; null: not supported.
-std::shared_ptr<const Function> RoundingOf(const Node& node) {
+std::shared_ptr<const Function> WithBf16Output(const Node& node) {
   const Function* function = node.function.get();
   if (const auto* linear = dynamic_cast<const Linear*>(function); linear && linear->relu()) {
     return std::make_shared<Linear>(/*relu=*/true, linear->order(), LinearSums::kAsInput);
@@ -112,7 +112,7 @@ std::vector<Node> FoldCasts(const Graph& graph, std::vector<Node> nodes) {
       const auto maker = makers.find(value);
       const bool only = readers[value] == 1 && graph.value(value).kind == ValueKind::kActivation;
       const auto function =
-          only && maker != makers.end() ? RoundingOf(folded[maker->second]) : nullptr;
+          only && maker != makers.end() ? WithBf16Output(folded[maker->second]) : nullptr;
       if (function != nullptr) {
         folded[maker->second].function = function;
         folded[maker->second].outputs[0] = node.outputs[0];
@@ -132,7 +132,7 @@ Status RoundProductsToBf16(Graph& graph) {
   std::map<ValueId, ValueId> rounded;
   std::vector<Node> nodes;
   for (Node node : recorded) {
-    Bf16Product product = ProductOf(node);
+    Bf16Product product = ToBf16Product(node);
     if (product.function != nullptr) node.function = std::move(product.function);
     // It only uses the sign of y.
     if (dynamic_cast<const ReluGradient*>(node.function.get()) != nullptr) {

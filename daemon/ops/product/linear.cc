@@ -20,7 +20,7 @@ Widths OutAndIn(const Shape& weight, WeightOrder order) {
   return {.out = weight[0], .in = weight[1]};
 }
 
-DType TypeOf(LinearSums sums, const ValueSpec& input) {
+DType OutputDType(LinearSums sums, const ValueSpec& input) {
   return sums == LinearSums::kF32 ? DType::kF32 : input.dtype;
 }
 
@@ -44,7 +44,7 @@ OutputSpecs Linear::Infer(std::span<const ValueSpec> inputs) const {
                          ", found ", ToString(inputs[0].shape)));
   }
   if (inputs.size() == 3) GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], {out}, "the bias"));
-  return std::vector<ValueSpec>{{{inputs[0].shape[0], out}, TypeOf(sums_, inputs[0])}};
+  return std::vector<ValueSpec>{{{inputs[0].shape[0], out}, OutputDType(sums_, inputs[0])}};
 }
 
 double Linear::ProductFlops(std::span<const ValueSpec> inputs) const {
@@ -75,7 +75,7 @@ OutputSpecs LinearInputGradient::Infer(std::span<const ValueSpec> inputs) const 
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[0], "the gradient"));
   GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[1], "the weight"));
   const std::int64_t in = OutAndIn(inputs[1].shape, order_).in;
-  return std::vector<ValueSpec>{{{inputs[0].shape[0], in}, TypeOf(sums_, inputs[0])}};
+  return std::vector<ValueSpec>{{{inputs[0].shape[0], in}, OutputDType(sums_, inputs[0])}};
 }
 
 double LinearInputGradient::ProductFlops(std::span<const ValueSpec> inputs) const {

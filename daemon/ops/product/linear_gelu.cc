@@ -39,7 +39,7 @@ void FuseLinearGeluTanh(Fuser& fuser) {
     const auto gelu = fuser.Find<Activation>(
         [&](const Node& node) { return node.inputs[0] == pre && IsOfGeluTanh<Activation>(node); });
     if (linear.relu() || !gelu) continue;
-    const bool keeps = fuser.ReadersOf(pre).size() > 1 || !fuser.IsActivation(pre);
+    const bool keeps = fuser.FindReaders(pre).size() > 1 || !fuser.IsActivation(pre);
     if (keeps && fuser.spec(pre).shape[1] % kColumns != 0) continue;
     Node fused{std::make_shared<LinearGeluTanh>(linear.order(), keeps), fuser.node(i).inputs,
                fuser.node(*gelu).outputs};
@@ -54,7 +54,7 @@ void FuseLinearGeluTanhInputGradient(Fuser& fuser) {
     if (!fuser.Is<LinearInputGradient>(i)) continue;
     const Node& product = fuser.node(i);
     const ValueId dy = product.outputs[0];
-    const std::vector<std::size_t> readers = fuser.ReadersOf(dy);
+    const std::vector<std::size_t> readers = fuser.FindReaders(dy);
     if (readers.size() != 1 || !fuser.IsActivation(dy)) continue;
     const Node& gelu = fuser.node(readers[0]);
     if (!IsOfGeluTanh<ActivationGradient>(gelu) || gelu.inputs[0] != dy || gelu.inputs[1] == dy ||

@@ -29,7 +29,7 @@ struct Avx512Arithmetic {
   }
 };
 
-void Product(const TileOperandOf<Bf16Pair>& a, const Bf16Pair* b, std::int64_t b_step, float* c,
+void Product(const BasicTileOperand<Bf16Pair>& a, const Bf16Pair* b, std::int64_t b_step, float* c,
              std::int64_t c_step, std::int64_t m, std::int64_t n, std::int64_t k, bool add) {
   TileProductLoop<Avx512Arithmetic>(a, b, b_step, c, c_step, m, n, k, add);
 }

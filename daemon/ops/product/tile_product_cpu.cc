@@ -42,8 +42,9 @@ struct Bf16Arithmetic {
 };
 
 GACCD_SIMD_CLONES
-void Bf16Product(const TileOperandOf<Bf16Pair>& a, const Bf16Pair* b, std::int64_t b_step, float* c,
-                 std::int64_t c_step, std::int64_t m, std::int64_t n, std::int64_t k, bool add) {
+void Bf16Product(const BasicTileOperand<Bf16Pair>& a, const Bf16Pair* b, std::int64_t b_step,
+                 float* c, std::int64_t c_step, std::int64_t m, std::int64_t n, std::int64_t k,
+                 bool add) {
   TileProductLoop<Bf16Arithmetic>(a, b, b_step, c, c_step, m, n, k, add);
 }
 
@@ -67,7 +68,7 @@ void TileProduct(const TileOperand& a, const float* b, std::int64_t b_step, floa
   TileProductLoop<F32Arithmetic>(a, b, b_step, c, c_step, m, n, k, add);
 }
 
-const Bf16TileMath& Bf16TileMathOf(CpuBf16 bf16) {
+const Bf16TileMath& SelectBf16TileMath(CpuBf16 bf16) {
   static constexpr Bf16TileMath kEmulated{&Bf16Product, &RoundNeighbours, &RoundRows};
   const bool native = bf16 == CpuBf16::kAvx512Bf16 || bf16 == CpuBf16::kAmx;
   const Bf16TileMath* const avx512 = Avx512Bf16TileMath();

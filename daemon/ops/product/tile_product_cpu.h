@@ -10,12 +10,12 @@ namespace gaccd {
 // An operand whose element (row, k) is data[row * row_step + k * k_step]: a matrix or its
 // transpose.
 template <typename Word>
-struct TileOperandOf {
+struct BasicTileOperand {
   const Word* data;
   std::int64_t row_step;
   std::int64_t k_step;
 };
-using TileOperand = TileOperandOf<float>;
+using TileOperand = BasicTileOperand<float>;
 
 // Columns computed at once, in one, two or four registers.
 inline constexpr std::int64_t kTileColumns = 16;
@@ -30,7 +30,7 @@ using Bf16Pair = std::uint32_t;
 
 // The same for bf16 matrices, with f32 sums: elements of a and b are pairs, and k and its steps
 // count pairs.
-using Bf16TileProduct = void (*)(const TileOperandOf<Bf16Pair>& a, const Bf16Pair* b,
+using Bf16TileProduct = void (*)(const BasicTileOperand<Bf16Pair>& a, const Bf16Pair* b,
                                  std::int64_t b_step, float* c, std::int64_t c_step, std::int64_t m,
                                  std::int64_t n, std::int64_t k, bool add);
 
@@ -45,7 +45,7 @@ struct Bf16TileMath {
 
 // Uses AVX512_BF16 if the CPU supports it (which treats denormal numbers as 0), otherwise f32
 // products.
-[[nodiscard]] const Bf16TileMath& Bf16TileMathOf(CpuBf16 bf16);
+[[nodiscard]] const Bf16TileMath& SelectBf16TileMath(CpuBf16 bf16);
 
 // Null if this program was not compiled for x86-64.
 [[nodiscard]] const Bf16TileMath* Avx512Bf16TileMath();

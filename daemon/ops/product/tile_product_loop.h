@@ -15,7 +15,7 @@ using TileFloats = float __attribute__((vector_size(kTileColumns * sizeof(float)
 // and MultiplyAdd(word, words, &sums) for 16 sums and, with a word instead of words, for one.
 template <typename Arithmetic, std::int64_t kBlock>
 [[gnu::always_inline]] inline void TileProductBlock(
-    const TileOperandOf<typename Arithmetic::Word>& a, const typename Arithmetic::Word* b,
+    const BasicTileOperand<typename Arithmetic::Word>& a, const typename Arithmetic::Word* b,
     std::int64_t b_step, float* c, std::int64_t c_step, std::int64_t k, bool add) {
   TileFloats sums[kBlock];
   for (std::int64_t r = 0; r < kBlock; ++r) {
@@ -38,12 +38,12 @@ template <typename Arithmetic, std::int64_t kBlock>
 // the row at which it stopped.
 template <typename Arithmetic, std::int64_t kBlock>
 [[gnu::always_inline]] inline std::int64_t TileProductRows(
-    const TileOperandOf<typename Arithmetic::Word>& a, const typename Arithmetic::Word* b,
+    const BasicTileOperand<typename Arithmetic::Word>& a, const typename Arithmetic::Word* b,
     std::int64_t b_step, float* c, std::int64_t c_step, std::int64_t first, std::int64_t m,
     std::int64_t columns, std::int64_t k, bool add) {
   for (; first + kBlock <= m; first += kBlock) {
-    const TileOperandOf<typename Arithmetic::Word> rows{a.data + first * a.row_step, a.row_step,
-                                                        a.k_step};
+    const BasicTileOperand<typename Arithmetic::Word> rows{a.data + first * a.row_step, a.row_step,
+                                                           a.k_step};
     for (std::int64_t j = 0; j < columns; j += kTileColumns) {
       TileProductBlock<Arithmetic, kBlock>(rows, b + j, b_step, c + first * c_step + j, c_step, k,
                                            add);
@@ -54,7 +54,7 @@ template <typename Arithmetic, std::int64_t kBlock>
 
 template <typename Arithmetic>
 [[gnu::always_inline]] inline void TileProductLoop(
-    const TileOperandOf<typename Arithmetic::Word>& a, const typename Arithmetic::Word* b,
+    const BasicTileOperand<typename Arithmetic::Word>& a, const typename Arithmetic::Word* b,
     std::int64_t b_step, float* c, std::int64_t c_step, std::int64_t m, std::int64_t n,
     std::int64_t k, bool add) {
   constexpr std::int64_t kMax = Arithmetic::kRows;

@@ -55,7 +55,7 @@ class Faults {
   [[nodiscard]] bool Watches(const std::string& path) const {
     return !folder_.empty() && path.starts_with(folder_);
   }
-  [[nodiscard]] const std::string* PathOf(int fd) const {
+  [[nodiscard]] const std::string* FindPath(int fd) const {
     const auto found = paths_.find(fd);
     return found == paths_.end() ? nullptr : &found->second;
   }
@@ -234,7 +234,7 @@ ssize_t write(int fd, const void* bytes, size_t size) {
   static auto* const real = Real<ssize_t(int, const void*, size_t)>("write");
   Faults& faults = State();
   const std::lock_guard lock(faults.mutex);
-  const std::string* path = faults.PathOf(fd);
+  const std::string* path = faults.FindPath(fd);
   if (path == nullptr) return real(fd, bytes, size);
   if (faults.Count(/*is_write=*/true)) return -1;
   faults.Wrote(*path);
@@ -249,7 +249,7 @@ int fsync(int fd) {
   static auto* const real = Real<int(int)>("fsync");
   Faults& faults = State();
   const std::lock_guard lock(faults.mutex);
-  const std::string* path = faults.PathOf(fd);
+  const std::string* path = faults.FindPath(fd);
   if (path == nullptr) return real(fd);
   if (faults.Count()) return -1;
   faults.Synced(*path);  // and not really: the disk of the test machine is not what is tested
@@ -260,7 +260,7 @@ int close(int fd) {
   static auto* const real = Real<int(int)>("close");
   Faults& faults = State();
   const std::lock_guard lock(faults.mutex);
-  const bool fails = faults.PathOf(fd) != nullptr && faults.Count();
+  const bool fails = faults.FindPath(fd) != nullptr && faults.Count();
   const int error = errno;
   faults.Closed(fd);
   const int result = real(fd);
@@ -273,7 +273,7 @@ int ftruncate(int fd, off_t size) {
   static auto* const real = Real<int(int, off_t)>("ftruncate");
   Faults& faults = State();
   const std::lock_guard lock(faults.mutex);
-  if (faults.PathOf(fd) != nullptr && faults.Count()) return -1;
+  if (faults.FindPath(fd) != nullptr && faults.Count()) return -1;
   return real(fd, size);
 }
 
@@ -284,7 +284,7 @@ int futimens(int fd, const struct timespec* times) {
   static auto* const real = Real<int(int, const struct timespec*)>("futimens");
   Faults& faults = State();
   const std::lock_guard lock(faults.mutex);
-  if (faults.PathOf(fd) != nullptr && faults.Count()) return -1;
+  if (faults.FindPath(fd) != nullptr && faults.Count()) return -1;
   return real(fd, times);
 }
 
@@ -292,7 +292,7 @@ ssize_t pread(int fd, void* bytes, size_t size, off_t offset) {
   static auto* const real = Real<ssize_t(int, void*, size_t, off_t)>("pread");
   Faults& faults = State();
   const std::lock_guard lock(faults.mutex);
-  if (faults.PathOf(fd) == nullptr) return real(fd, bytes, size, offset);
+  if (faults.FindPath(fd) == nullptr) return real(fd, bytes, size, offset);
   if (faults.CountRead()) return -1;
   return real(fd, bytes, faults.Halves() ? (size + 1) / 2 : size, offset);
 }
@@ -306,7 +306,7 @@ int openat(int folder, const char* path, int flags, ...) {
   va_end(arguments);
   Faults& faults = State();
   const std::lock_guard lock(faults.mutex);
-  const bool own = faults.PathOf(folder) != nullptr && std::string_view(path) == ".";
+  const bool own = faults.FindPath(folder) != nullptr && std::string_view(path) == ".";
   return own && faults.CountRead() ? -1 : real(folder, path, flags, mode);
 }
 
@@ -322,7 +322,7 @@ int fstat(int fd, struct stat* info) noexcept {
   static auto* const real = Real<int(int, struct stat*)>("fstat");
   Faults& faults = State();
   const std::lock_guard lock(faults.mutex);
-  return faults.PathOf(fd) != nullptr && faults.CountRead() ? -1 : real(fd, info);
+  return faults.FindPath(fd) != nullptr && faults.CountRead() ? -1 : real(fd, info);
 }
 
 int link(const char* from, const char* to) noexcept {
@@ -353,7 +353,7 @@ int unlinkat(int folder, const char* name, int flags) {
   static auto* const real = Real<int(int, const char*, int)>("unlinkat");
   Faults& faults = State();
   const std::lock_guard lock(faults.mutex);
-  const std::string* watched = faults.PathOf(folder);
+  const std::string* watched = faults.FindPath(folder);
   if (watched == nullptr) return real(folder, name, flags);
   const std::string path = *watched + "/" + name;
   if (faults.Count()) return -1;

@@ -12,8 +12,8 @@
 namespace gaccd {
 namespace {
 
-using standin::CommOf;
 using standin::EnterNccl;
+using standin::GetComm;
 using standin::Library;
 using standin::Move;
 using standin::NcclCall;
@@ -97,7 +97,7 @@ ncclResult_t CommInitRankScalable(ncclComm_t* comm, int ranks, int rank, int id_
 
 ncclResult_t CommFinalize(ncclComm_t handle) {
   const Lock lock(Library().mutex);
-  ncclComm& comm = CommOf(handle, "ncclCommFinalize");
+  ncclComm& comm = GetComm(handle, "ncclCommFinalize");
   if (const auto wanted = EnterNccl("ncclCommFinalize", comm.rank)) return *wanted;
   standin::RequireIdle(comm, "ncclCommFinalize");
   if (!comm.windows.empty()) NcclFatal("ncclCommFinalize with open windows");
@@ -116,7 +116,7 @@ void Remove(ncclComm& comm, std::unique_lock<std::mutex>& lock) {
 
 ncclResult_t CommDestroy(ncclComm_t handle) {
   std::unique_lock lock(Library().mutex);
-  ncclComm& comm = CommOf(handle, "ncclCommDestroy");
+  ncclComm& comm = GetComm(handle, "ncclCommDestroy");
   if (const auto wanted = EnterNccl("ncclCommDestroy", comm.rank)) return *wanted;
   if (!comm.finalized || comm.finished < comm.launched) {
     NcclFatal("ncclCommDestroy of a communicator that is not finalized");
@@ -128,7 +128,7 @@ ncclResult_t CommDestroy(ncclComm_t handle) {
 // The work of this rank leaves its stream, done or not; that of the others stays.
 ncclResult_t CommAbort(ncclComm_t handle) {
   std::unique_lock lock(Library().mutex);
-  ncclComm& comm = CommOf(handle, "ncclCommAbort");
+  ncclComm& comm = GetComm(handle, "ncclCommAbort");
   (void)EnterNccl("ncclCommAbort", comm.rank);
   const std::shared_ptr<ncclComm> alive = Library().comms.at(handle);
   comm.aborted = true;
@@ -143,7 +143,7 @@ ncclResult_t CommAbort(ncclComm_t handle) {
 
 ncclResult_t CommGetAsyncError(ncclComm_t handle, ncclResult_t* error) {
   const Lock lock(Library().mutex);
-  ncclComm& comm = CommOf(handle, "ncclCommGetAsyncError");
+  ncclComm& comm = GetComm(handle, "ncclCommGetAsyncError");
   if (const auto wanted = EnterNccl("ncclCommGetAsyncError", comm.rank)) return *wanted;
   *error = standin::Progress(comm);
   return ncclSuccess;
@@ -208,7 +208,7 @@ ncclResult_t MemFree(void* data) {
 ncclResult_t CommWindowRegister(ncclComm_t handle, void* data, std::size_t bytes,
                                 ncclWindow_t* window, int flags) {
   const Lock lock(Library().mutex);
-  ncclComm& comm = CommOf(handle, "ncclCommWindowRegister");
+  ncclComm& comm = GetComm(handle, "ncclCommWindowRegister");
   *window = nullptr;
   if (const auto wanted = EnterNccl("ncclCommWindowRegister", comm.rank)) return *wanted;
   standin::RequireIdle(comm, "ncclCommWindowRegister");
@@ -225,7 +225,7 @@ ncclResult_t CommWindowRegister(ncclComm_t handle, void* data, std::size_t bytes
 
 ncclResult_t CommWindowDeregister(ncclComm_t handle, ncclWindow_t window) {
   const Lock lock(Library().mutex);
-  ncclComm& comm = CommOf(handle, "ncclCommWindowDeregister");
+  ncclComm& comm = GetComm(handle, "ncclCommWindowDeregister");
   if (const auto wanted = EnterNccl("ncclCommWindowDeregister", comm.rank)) return *wanted;
   standin::RequireIdle(comm, "ncclCommWindowDeregister");
   if (comm.windows.erase(window) == 0) NcclFatal("a window that is not open is deregistered");
@@ -247,7 +247,7 @@ ncclResult_t GroupEnd() {
   OpenGroup group = std::exchange(open_group, {});
   if (const auto wanted = EnterNccl("ncclGroupEnd", -1)) return *wanted;
   if (group.comm == nullptr) return ncclSuccess;
-  ncclComm& comm = CommOf(group.comm, "ncclGroupEnd");
+  ncclComm& comm = GetComm(group.comm, "ncclGroupEnd");
   comm.pending = std::move(group.launch);
   comm.stream = group.stream;
   comm.questions = Library().knobs.questions;
@@ -257,7 +257,7 @@ ncclResult_t GroupEnd() {
 ncclResult_t Add(const char* function, const NcclCall& call, ncclComm_t handle,
                  cudaStream_t stream) {
   const Lock lock(Library().mutex);
-  ncclComm& comm = CommOf(handle, function);
+  ncclComm& comm = GetComm(handle, function);
   if (const auto wanted = EnterNccl(function, comm.rank)) return *wanted;
   standin::RequireIdle(comm, function);
   if (open_group.depth == 0) NcclFatal(StrCat(function, " outside of a group"));

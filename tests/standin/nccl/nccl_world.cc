@@ -141,7 +141,7 @@ void TakePart(const std::shared_ptr<ncclComm>& comm, const Launch& launch, std::
   library.changed.notify_all();
 }
 
-std::vector<Touches> TouchesOf(const Launch& launch, const ncclComm& comm) {
+std::vector<Touches> CollectTouches(const Launch& launch, const ncclComm& comm) {
   std::vector<Touches> touches;
   for (const NcclCall& call : launch) {
     const std::size_t part = call.count * SizeOfNccl(call.type);
@@ -189,7 +189,8 @@ ncclResult_t PutIntoStream(ncclComm& comm) {
   if (launch->front().is_message()) {
     const cudaError_t error = Enqueue(
         comm.stream, "a message of NCCL",
-        [self, launch, turn] { ExchangeMessages(self, *launch, turn); }, TouchesOf(*launch, comm));
+        [self, launch, turn] { ExchangeMessages(self, *launch, turn); },
+        CollectTouches(*launch, comm));
     if (error != cudaSuccess) comm.error = ncclUnhandledCudaError;
     return comm.error;
   }
@@ -199,7 +200,7 @@ ncclResult_t PutIntoStream(ncclComm& comm) {
   const cudaError_t error = Enqueue(
       comm.stream, "a collective of NCCL",
       [self, launch, turn, number, symmetric] { TakePart(self, *launch, turn, number, symmetric); },
-      TouchesOf(*launch, comm));
+      CollectTouches(*launch, comm));
   if (error != cudaSuccess) comm.error = ncclUnhandledCudaError;
   return comm.error;
 }
@@ -229,7 +230,7 @@ std::optional<ncclResult_t> EnterNccl(const std::string& function, int rank) {
   return std::nullopt;
 }
 
-ncclComm& CommOf(ncclComm_t handle, const char* function) {
+ncclComm& GetComm(ncclComm_t handle, const char* function) {
   const auto found = Library().comms.find(handle);
   if (found == Library().comms.end()) {
     NcclFatal(StrCat(function, " with a communicator that does not exist (any more)"));

@@ -134,7 +134,7 @@ NcclLibrary& Library();
 // Counts the call; the result that a test wants of it, if any.
 std::optional<ncclResult_t> EnterNccl(const std::string& function, int rank);
 // Stops the process when it is not alive.
-ncclComm& CommOf(ncclComm_t handle, const char* function);
+ncclComm& GetComm(ncclComm_t handle, const char* function);
 // ncclSuccess, ncclInProgress or the asynchronous error; moves things on.
 ncclResult_t Progress(ncclComm& comm);
 // Stops the process when a call is in progress.

@@ -37,7 +37,7 @@ ValueId RecordOneLayer(GraphBench& bench) {
 
 std::vector<float> Copy(std::span<float> values) { return {values.begin(), values.end()}; }
 
-TEST(ExecutorTest, TheFirstMicroStepOverwritesAndLaterOnesAdd) {
+TEST(ExecutorTest, FirstMicroStepOverwritesLaterOnesAdd) {
   GraphBench bench;
   bench.PrepareTraining(RecordOneLayer(bench));
   for (const char* name : {"w", "b"}) {
@@ -57,7 +57,7 @@ TEST(ExecutorTest, TheFirstMicroStepOverwritesAndLaterOnesAdd) {
 
 // z = y + y with y = W x + b recorded twice, against the target 2 t: z - 2 t is twice y - t, and W
 // is there twice, so its gradient is 4 times the one of y against t.
-TEST(ExecutorTest, AParameterUsedTwiceInOneGraphGetsBothParts) {
+TEST(ExecutorTest, ParameterUsedTwiceGetsBothGradients) {
   GraphBench once;
   once.PrepareTraining(RecordOneLayer(once));
   once.Run();
@@ -82,7 +82,7 @@ TEST(ExecutorTest, AParameterUsedTwiceInOneGraphGetsBothParts) {
 }
 
 // The gradient that is reported ready has its final value, also one that two nodes add to.
-TEST(ExecutorTest, TellsEachGradientOnceWhenItIsComplete) {
+TEST(ExecutorTest, ReportsEachGradientOnceWhenComplete) {
   GraphBench bench;
   const ValueId x = bench.Input("x", {5, 3});
   const ValueId w = bench.Parameter("w", {3, 3});
@@ -182,7 +182,7 @@ TEST(ExecutorTest, InputsMayMoveBetweenRuns) {
   for (int i = 0; i < 15; ++i) EXPECT_EQ(bench.executor().Output<float>(y)[i], 42.0F);
 }
 
-TEST(ExecutorTest, AViewOfAnInputMovesWithIt) {
+TEST(ExecutorTest, ViewOfInputMovesWithInput) {
   GraphBench bench;
   const ValueId x = bench.Input("x", {5, 3});
   const ValueId y = bench.Apply(std::make_shared<Reshape>(Shape{15}), {x});
@@ -219,7 +219,7 @@ TEST(ExecutorTest, SeveralExecutorsMayShareOneArena) {
   }
 }
 
-TEST(ExecutorTest, RefusesAGraphWithoutItsFlatBuffer) {
+TEST(ExecutorTest, RefusesGraphWithoutFlatBuffer) {
   GraphBench bench;
   bench.PrepareTraining(RecordOneLayer(bench));
   auto context = ValueOrThrow(CpuContext::Create());
@@ -237,7 +237,7 @@ class UnknownFunction : public Function {
   }
 };
 
-TEST(CpuKernelsTest, RefusesAFunctionWithoutKernelByName) {
+TEST(CpuKernelsTest, RefusesFunctionWithoutKernelByName) {
   GraphBench bench;
   const ValueId x = bench.Input("x", {5, 3});
   bench.graph().MarkOutput(bench.Apply(std::make_shared<UnknownFunction>(), {x}));

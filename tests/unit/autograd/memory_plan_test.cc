@@ -92,11 +92,11 @@ class TaggedMemory {
   void Alias(ValueId view, ValueId source) { tags_[Index(view)] = tags_[Index(source)]; }
   void Write(ValueId value) {
     if (!InArena(value)) return;
-    for (ValueId& block : BlocksOf(value)) block = tags_[Index(value)];
+    for (ValueId& block : StorageBlocks(value)) block = tags_[Index(value)];
   }
   [[nodiscard]] bool Holds(ValueId value) {
     if (!InArena(value)) return true;
-    const auto blocks = BlocksOf(value);
+    const auto blocks = StorageBlocks(value);
     return std::all_of(blocks.begin(), blocks.end(),
                        [&](ValueId block) { return block == tags_[Index(value)]; });
   }
@@ -105,7 +105,7 @@ class TaggedMemory {
   }
 
  private:
-  std::span<ValueId> BlocksOf(ValueId value) {
+  std::span<ValueId> StorageBlocks(ValueId value) {
     const std::int64_t offset = plan_.offset[Index(plan_.storage[Index(value)])];
     const std::int64_t bytes = graph_.value(value).spec.bytes();
     return std::span<ValueId>(blocks_).subspan(
@@ -161,7 +161,7 @@ std::int64_t SumOfAll(const Graph& graph) {
   return sum;
 }
 
-TEST(MemoryPlanTest, EveryReadOfARandomGraphFindsItsValue) {
+TEST(MemoryPlanTest, EveryReadFindsItsValueInRandomGraphs) {
   int in_place = 0;
   std::int64_t planned = 0;
   std::int64_t unshared = 0;
@@ -184,7 +184,7 @@ TEST(MemoryPlanTest, EveryReadOfARandomGraphFindsItsValue) {
   EXPECT_LT(planned, unshared * 6 / 10);
 }
 
-TEST(MemoryPlanTest, AChainNeedsTwoValues) {
+TEST(MemoryPlanTest, ChainNeedsTwoValues) {
   Graph graph;
   const ValueSpec spec{{64}, DType::kF32};
   ValueId value = graph.AddInput("x", spec);
@@ -196,7 +196,7 @@ TEST(MemoryPlanTest, AChainNeedsTwoValues) {
 }
 
 // y = f(x), s the sum over the update of what g(y) adds, z = h(y, s): y lives on across the cut.
-TEST(MemoryPlanTest, WhatLivesAcrossAnUpdateSumIsKeptWhereOthersRunMeanwhile) {
+TEST(MemoryPlanTest, KeepsValuesAcrossUpdateSum) {
   Graph graph;
   const ValueSpec spec{{64}, DType::kF32};
   const ValueSpec sums{{4}, DType::kF64};
@@ -219,7 +219,7 @@ TEST(MemoryPlanTest, WhatLivesAcrossAnUpdateSumIsKeptWhereOthersRunMeanwhile) {
   EXPECT_EQ(PlanMemory(graph).arena_bytes, plan.kept_bytes + plan.arena_bytes);
 }
 
-TEST(MemoryPlanTest, AChainInPlaceNeedsOneValue) {
+TEST(MemoryPlanTest, InPlaceChainNeedsOneValue) {
   Graph graph;
   const ValueSpec spec{{64}, DType::kF32};
   ValueId value = graph.AddInput("x", spec);
@@ -234,7 +234,7 @@ TEST(MemoryPlanTest, AChainInPlaceNeedsOneValue) {
   for (const ValueId id : made) EXPECT_EQ(plan.storage[Index(id)], made[0]);
 }
 
-TEST(MemoryPlanTest, AnOutputThatIsAViewIsNotWrittenOver) {
+TEST(MemoryPlanTest, DoesNotOverwriteViewOutput) {
   Graph graph;
   const ValueSpec spec{{64}, DType::kF32};
   const ValueId x = graph.AddInput("x", spec);
@@ -250,7 +250,7 @@ TEST(MemoryPlanTest, AnOutputThatIsAViewIsNotWrittenOver) {
 
 // Real kernels over shared memory against the same sums in memory of their own. Whole numbers, so
 // that the results are equal to the last bit.
-TEST(MemoryPlanTest, RealKernelsComputeTheSameWithoutSharing) {
+TEST(MemoryPlanTest, ResultsAreSameWithoutSharing) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
     Dice dice{std::mt19937_64(seed)};

@@ -155,12 +155,12 @@ class ArenaMachine {
   [[nodiscard]] std::int64_t bytes() const { return plan_.arena_bytes + plan_.kept_bytes; }
 
  private:
-  [[nodiscard]] std::size_t PlaceOf(ValueId value) const {
+  [[nodiscard]] std::size_t FirstBlock(ValueId value) const {
     const std::size_t storage = Index(plan_.storage[Index(value)]);
     return static_cast<std::size_t>(plan_.offset[storage] / MemoryPlan::kAlignment) +
            (plan_.kept[storage] ? shared_ : 0);
   }
-  [[nodiscard]] std::size_t SizeOf(ValueId value) const {
+  [[nodiscard]] std::size_t BlockCount(ValueId value) const {
     return static_cast<std::size_t>(
         (graph_.value(value).spec.bytes() + MemoryPlan::kAlignment - 1) / MemoryPlan::kAlignment);
   }
@@ -171,9 +171,9 @@ class ArenaMachine {
   [[nodiscard]] std::uint64_t Read(ValueId value) const {
     const ValueId storage = plan_.storage[Index(value)];
     if (!IsPlanned(value)) return static_cast<std::uint64_t>(storage);
-    std::uint64_t content = memory_[PlaceOf(value)];
-    for (std::size_t i = 0; i < SizeOf(value); ++i) {
-      if (memory_[PlaceOf(value) + i] != content) return ~content;
+    std::uint64_t content = memory_[FirstBlock(value)];
+    for (std::size_t i = 0; i < BlockCount(value); ++i) {
+      if (memory_[FirstBlock(value) + i] != content) return ~content;
     }
     return content;
   }
@@ -191,8 +191,8 @@ class ArenaMachine {
         gradients_[value.parameter] += MixContent(content, j);
         continue;
       }
-      std::fill_n(memory_.begin() + static_cast<std::ptrdiff_t>(PlaceOf(node.outputs[j])),
-                  SizeOf(node.outputs[j]), MixContent(content, j));
+      std::fill_n(memory_.begin() + static_cast<std::ptrdiff_t>(FirstBlock(node.outputs[j])),
+                  BlockCount(node.outputs[j]), MixContent(content, j));
     }
   }
 
@@ -213,7 +213,7 @@ std::int64_t CountThatRunOnce(const Graph& graph) {
   });
 }
 
-TEST(RecomputeTest, ARandomGraphGivesTheSameWithWhatItDropped) {
+TEST(RecomputeTest, RandomGraphsAreSameWithRecompute) {
   std::int64_t more_nodes = 0;
   std::int64_t bytes = 0;
   std::int64_t all_kept = 0;
@@ -262,14 +262,14 @@ RecordedTraining RecordChain(int length) {
 }
 
 // 36 values of 64 bytes: about 6 are kept, and 6 of a block. The gradient takes two more.
-TEST(RecomputeTest, AChainIsCutAboutTheSquareRootOfItsLength) {
+TEST(RecomputeTest, CutsChainIntoAboutSqrtParts) {
   RecordedTraining chain = RecordChain(36);
   EXPECT_EQ(PlanMemory(chain.graph).arena_bytes, 37 * 64);
   ASSERT_OK(RecomputeBlocks(chain.ends, chain.seed, kMicroSteps, &chain.graph));
   EXPECT_LE(PlanMemory(chain.graph).arena_bytes, 15 * 64);
 }
 
-TEST(RecomputeTest, WithoutAPlaceToCutItIsRefused) {
+TEST(RecomputeTest, RefusesGraphWithoutCut) {
   RecordedTraining chain = RecordChain(4);
   EXPECT_THAT(RecomputeBlocks({}, chain.seed, kMicroSteps, &chain.graph),
               IsError(ErrorKind::kConfig, "recompute: BLOCKS"));

@@ -47,7 +47,7 @@ Recorded RecordTwoLayers(GraphBench& bench) {
   return {y, r, bench.Apply(std::make_shared<MeanSquaredError>(), {z, t})};
 }
 
-TEST(SimplifyTest, FoldsBiasAndReluIntoTheProduct) {
+TEST(SimplifyTest, FoldsBiasAndReluIntoProduct) {
   GraphBench bench;
   bench.PrepareTraining(RecordTwoLayers(bench).loss);
   const std::vector<std::string> kernels = Kernels(bench.executor().graph());
@@ -56,7 +56,7 @@ TEST(SimplifyTest, FoldsBiasAndReluIntoTheProduct) {
   EXPECT_THAT(kernels, Not(Contains("relu")));
 }
 
-TEST(SimplifyTest, ChangesNoResult) {
+TEST(SimplifyTest, DoesNotChangeResults) {
   GraphBench simple;
   simple.PrepareTraining(RecordTwoLayers(simple).loss);
   GraphBench plain;
@@ -69,7 +69,7 @@ TEST(SimplifyTest, ChangesNoResult) {
   EXPECT_EQ(RelativeError(simple.gradients(), plain.gradients()), 0);
 }
 
-TEST(SimplifyTest, DoesNotFoldWhatSomebodyElseReads) {
+TEST(SimplifyTest, DoesNotFoldValuesWithOtherReaders) {
   {  // the value before ReLU is an output
     GraphBench bench;
     const Recorded recorded = RecordTwoLayers(bench);
@@ -101,7 +101,7 @@ TEST(SimplifyTest, DoesNotFoldWhatSomebodyElseReads) {
   }
 }
 
-TEST(SimplifyTest, DropsWhatNobodyNeeds) {
+TEST(SimplifyTest, DropsUnusedNodes) {
   const auto record = [](GraphBench& bench, bool keep_ranks) {
     const ValueId x = bench.Input("x", {9, 7});
     const ValueId labels = bench.Labels(9, 5);
@@ -124,7 +124,7 @@ TEST(SimplifyTest, DropsWhatNobodyNeeds) {
 }
 
 // What a rank without samples runs: the collectives, and zeros instead of all sums over rows.
-TEST(SimplifyTest, WithoutRowsZerosAndCollectivesAreLeft) {
+TEST(SimplifyTest, KeepsZerosAndCollectivesWithoutRows) {
   GraphBench bench;
   const ValueId w = bench.Apply(std::make_shared<AllReduceSum>(), {bench.Parameter("w", {3, 7})});
   const ValueId b = bench.Parameter("b", {3});

@@ -48,7 +48,7 @@ std::vector<std::string> StageNodes(const Graph& graph) {
   return names;
 }
 
-TEST(StageTest, WhatDependsOnInputsAloneIsComputedWhereItIsRead) {
+TEST(StageTest, ComputesInputOnlyValuesWhereRead) {
   TwoStages recorded;
   recorded.Apply(std::make_shared<MeanSquaredError>(), {recorded.z, recorded.twice});
   const StageCuts cuts{.values = {recorded.h}};
@@ -69,7 +69,7 @@ TEST(StageTest, WhatDependsOnInputsAloneIsComputedWhereItIsRead) {
   EXPECT_EQ(last.nodes()[0].outputs[0], recorded.twice);
 }
 
-TEST(StageTest, ADividedBackwardMakesWhatItSendsFirst) {
+TEST(StageTest, SplitBackwardComputesSentGradientsFirst) {
   TwoStages recorded;
   Graph& graph = recorded.graph;
   const ValueId loss =
@@ -96,7 +96,7 @@ TEST(StageTest, ADividedBackwardMakesWhatItSendsFirst) {
   EXPECT_EQ(std::ranges::count(StageNodes(first), "turn"), 1);
 }
 
-TEST(StageTest, AValueAroundTheCutIsRefused) {
+TEST(StageTest, RefusesValueThatBypassesCut) {
   TwoStages recorded;
   const ValueId around = recorded.Layer({2, 5}, 4, recorded.y);
   recorded.Apply(std::make_shared<MeanSquaredError>(), {recorded.z, around});

@@ -16,13 +16,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(BoundedCallTest, ACallThatReturnsIsWaitedFor) {
+TEST(BoundedCallTest, WaitsForCall) {
   std::atomic<bool> done = false;
   EXPECT_TRUE(CallWithin(60s, [&] { done = true; }));
   EXPECT_TRUE(done);
 }
 
-TEST(BoundedCallTest, ACallThatHangsIsLeftBehind) {
+TEST(BoundedCallTest, AbandonsHangingCall) {
   const auto gate = std::make_shared<std::promise<void>>();
   const auto ended = std::make_shared<std::promise<void>>();
   EXPECT_FALSE(CallWithin(10ms, [gate, ended] {
@@ -33,7 +33,7 @@ TEST(BoundedCallTest, ACallThatHangsIsLeftBehind) {
   ended->get_future().wait();
 }
 
-TEST(BoundedCallTest, SomethingElseIsDoneMeanwhile) {
+TEST(BoundedCallTest, RunsOtherWorkWhileWaiting) {
   const auto gate = std::make_shared<std::promise<void>>();
   int calls = 0;
   EXPECT_TRUE(CallWithin(
@@ -44,7 +44,7 @@ TEST(BoundedCallTest, SomethingElseIsDoneMeanwhile) {
   EXPECT_GE(calls, 2);
 }
 
-TEST(AbandonableThreadTest, IsJoinedOnceAndOnlyWhereItWasStarted) {
+TEST(AbandonableThreadTest, JoinsOnceIfStarted) {
   AbandonableThread none;
   EXPECT_TRUE(none.Join(0ms));
   const auto gate = std::make_shared<std::promise<void>>();
@@ -70,7 +70,7 @@ struct Calls {
   }
 };
 
-TEST(WorkerThreadTest, WorksAgainWhereItIsWokenMeanwhile) {
+TEST(WorkerThreadTest, RunsAgainIfWokenMeanwhile) {
   const auto calls = std::make_shared<Calls>();
   auto worker = ValueOrThrow(WorkerThread::Start("a test", [calls] { calls->Work(); }));
   EXPECT_EQ(calls->begun, 0);
@@ -86,7 +86,7 @@ TEST(WorkerThreadTest, WorksAgainWhereItIsWokenMeanwhile) {
   EXPECT_EQ(calls->begun, 2) << "after End()";
 }
 
-TEST(WorkerThreadTest, WorksEveryPeriodAndIsLeftBehindWhereItHangs) {
+TEST(WorkerThreadTest, RunsEveryPeriodAndIsAbandonedIfItHangs) {
   const auto calls = std::make_shared<Calls>();
   auto worker = ValueOrThrow(WorkerThread::Start(
       "a test", [calls] { calls->Work(); }, 1ms));

@@ -26,12 +26,12 @@ concept CanView = requires(std::span<T> span) {
 };
 
 // A failure is a compile error.
-TEST(Buffer, OfTypesWithoutADTypeDoesNotCompile) {
+TEST(Buffer, DoesNotCompileForTypesWithoutDType) {
   static_assert(CanView<float> && CanView<const std::int64_t>);
   static_assert(!CanView<std::uint16_t> && !CanView<const std::uint16_t> && !CanView<char>);
 }
 
-TEST(Buffer, CountsElementsAndKnowsBytes) {
+TEST(Buffer, CountsElementsAndBytes) {
   std::vector<double> data(3);
   const MutableBuffer view = View(std::span(data));
   EXPECT_EQ(view.count, 3U);

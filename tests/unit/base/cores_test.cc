@@ -11,14 +11,14 @@
 namespace gaccd {
 namespace {
 
-TEST(AllowedCores, AreThoseOfThisThread) {
+TEST(AllowedCores, EqualAffinityOfThisThread) {
   const auto numbers = CoreNumbers(ValueOrThrow(AllowedCores()));
   EXPECT_FALSE(numbers.empty());
   EXPECT_TRUE(std::ranges::is_sorted(numbers));
 }
 
 // A kernel that may have 8192 cores refuses shorter masks.
-TEST(AllowedCores, OfAMachineWithMoreThanACpuSetHolds) {
+TEST(AllowedCores, HandlesMoreCpusThanCpuSetHolds) {
   const CoreMask mask = ValueOrThrow(AllowedCores([](std::size_t bytes, cpu_set_t* to) {
     if (bytes < 8192 / 8) {
       errno = EINVAL;
@@ -31,7 +31,7 @@ TEST(AllowedCores, OfAMachineWithMoreThanACpuSetHolds) {
   EXPECT_THAT(CoreNumbers(mask), ElementsAre(3, 5000));
 }
 
-TEST(AllowedCores, AnErrorThatNoLongerMaskMendsIsGivenBack) {
+TEST(AllowedCores, ReturnsErrorThatLongerMaskDoesNotFix) {
   for (const int error : {EINVAL, EPERM}) {
     const auto refuse = [error](std::size_t /*bytes*/, cpu_set_t* /*mask*/) {
       errno = error;

@@ -27,7 +27,7 @@ class FilesTest : public ::testing::Test {
 
 std::span<const std::byte> Bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
 
-TEST_F(FilesTest, ADurableFileAppearsWholeOrNotAtAll) {
+TEST_F(FilesTest, DurableFileAppearsAtomically) {
   {
     auto file = ValueOrThrow(DurableFile::Create(Path("a")));
     ASSERT_TRUE(file.Write(Bytes("half")).ok());
@@ -43,7 +43,7 @@ TEST_F(FilesTest, ADurableFileAppearsWholeOrNotAtAll) {
   EXPECT_EQ(*ReadStart(Path("a"), 100), "one two");
 }
 
-TEST_F(FilesTest, ReplaceFileLeavesOldOrNew) {
+TEST_F(FilesTest, ReplaceFileIsAtomic) {
   for (const bool durable : {false, true}) {
     ASSERT_TRUE(ReplaceFile(Path("a"), "first", durable).ok());
     ASSERT_TRUE(ReplaceFile(Path("a"), "second", durable).ok());
@@ -53,7 +53,7 @@ TEST_F(FilesTest, ReplaceFileLeavesOldOrNew) {
   }
 }
 
-TEST_F(FilesTest, LinksAreRefusedWhereTheyWouldHarm) {
+TEST_F(FilesTest, RefusesUnsafeLinks) {
   ASSERT_TRUE(ReplaceFile(Path("victim"), "keep", false).ok());
   ASSERT_EQ(::symlink("victim", Path("link").c_str()), 0);
   EXPECT_FALSE(OpenFile(Path("link"), O_WRONLY | O_TRUNC).ok());
@@ -62,7 +62,7 @@ TEST_F(FilesTest, LinksAreRefusedWhereTheyWouldHarm) {
 }
 
 // Somebody else put files there under the names that can be guessed from a process number.
-TEST_F(FilesTest, ATemporaryFileIsAlwaysANewOne) {
+TEST_F(FilesTest, TemporaryFileIsAlwaysNew) {
   const std::string guessed = Path("a") + ".tmp-" + std::to_string(::getpid());
   for (const bool durable : {false, true}) {
     ASSERT_TRUE(CreateFileOnce(guessed, "", 0666).ok());
@@ -82,7 +82,7 @@ TEST_F(FilesTest, ATemporaryFileIsAlwaysANewOne) {
   EXPECT_EQ(Names().size(), 51u) << "each its own";
 }
 
-TEST_F(FilesTest, InputFileReadsExactlyWhatItPromises) {
+TEST_F(FilesTest, InputFileReadsExactSize) {
   ASSERT_TRUE(ReplaceFile(Path("a"), "0123456789", false).ok());
   const auto file = ValueOrThrow(InputFile::Open(Path("a")));
   EXPECT_EQ(file.size(), 10u);
@@ -95,7 +95,7 @@ TEST_F(FilesTest, InputFileReadsExactlyWhatItPromises) {
 }
 
 // However much is asked for at once.
-TEST_F(FilesTest, InputFileTicksWhileItReads) {
+TEST_F(FilesTest, InputFileTicksWhileReading) {
   ASSERT_TRUE(ReplaceFile(Path("a"), "", false).ok());
   ASSERT_EQ(::truncate(Path("a").c_str(), 2 * Ticks::kBytes), 0);
   const auto file = ValueOrThrow(InputFile::Open(Path("a")));
@@ -125,7 +125,7 @@ TEST_F(FilesTest, OnlyRegularFilesAreRead) {
               HasMessage(HasSubstr("cannot read '" + Path("no") + "': No such file")));
 }
 
-TEST_F(FilesTest, FilesAndFoldersOfOthersAreRefused) {
+TEST_F(FilesTest, RefusesFilesAndFoldersOfOtherUsers) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to give files away";
   ASSERT_TRUE(ReplaceFile(Path("a"), "text", false).ok());
   EXPECT_TRUE(InputFile::Open(Path("a"), Links::kRefuse).ok());
@@ -138,7 +138,7 @@ TEST_F(FilesTest, FilesAndFoldersOfOthersAreRefused) {
   EXPECT_THAT(OpenOwnFolder(folder_), HasMessage(HasSubstr("belongs to user 4711")));
 }
 
-TEST_F(FilesTest, SmallFilesAreBounded) {
+TEST_F(FilesTest, BoundsSmallFiles) {
   ASSERT_TRUE(ReplaceFile(Path("most"), std::string(kMaxTextBytes, 'x'), false).ok());
   EXPECT_EQ(ReadSmallFile(Path("most"), ErrorKind::kConfig)->size(), kMaxTextBytes);
   ASSERT_TRUE(ReplaceFile(Path("more"), std::string(kMaxTextBytes + 1, 'x'), false).ok());
@@ -146,7 +146,7 @@ TEST_F(FilesTest, SmallFilesAreBounded) {
               IsError(ErrorKind::kConfig, "found 1048577"));
 }
 
-TEST_F(FilesTest, FoldersAreMadeAndListedWithinABound) {
+TEST_F(FilesTest, CreatesAndListsFoldersWithinBound) {
   ASSERT_TRUE(MakeFolders(Path("x/y/z"), 0700).ok());
   struct stat info {};
   ASSERT_EQ(::stat(Path("x/y/z").c_str(), &info), 0);
@@ -162,7 +162,7 @@ TEST_F(FilesTest, FoldersAreMadeAndListedWithinABound) {
   EXPECT_EQ(FolderOf("c"), ".");
 }
 
-TEST_F(FilesTest, OfManyWritersOneMakesTheFile) {
+TEST_F(FilesTest, OneOfManyWritersCreatesFile) {
   std::atomic<int> made{0};
   std::vector<std::thread> writers;
   for (int i = 0; i < 8; ++i) {
@@ -180,7 +180,7 @@ TEST_F(FilesTest, OfManyWritersOneMakesTheFile) {
   EXPECT_THAT(CreateFileOnce(Path("no/once"), ""), HasKind(ErrorKind::kIo));
 }
 
-TEST_F(FilesTest, FilesAreForTheirUserOnly) {
+TEST_F(FilesTest, FilesAreReadableByOwnerOnly) {
   const mode_t before = ::umask(0);
   ASSERT_TRUE(ReplaceFile(Path("a"), "", false).ok());
   ASSERT_TRUE(ReplaceFile(Path("b"), "", true, kGroupMayRead.file).ok());
@@ -196,7 +196,7 @@ TEST_F(FilesTest, FilesAreForTheirUserOnly) {
   }
 }
 
-TEST_F(FilesTest, AFullDeviceIsAnError) {
+TEST_F(FilesTest, FullDeviceIsAnError) {
   const auto full = ValueOrThrow(OpenFile("/dev/full", O_WRONLY));
   EXPECT_THAT(WriteAll(full.get(), "x", "/dev/full"), HasMessage(HasSubstr("No space left")));
 }

@@ -33,7 +33,7 @@ TEST(JsonTest, FindsTheLastOfEqualNames) {
   EXPECT_EQ(Json::Parse(R"({"a":1,"a":2})")->object()->size(), 2U);
 }
 
-TEST(JsonTest, RefusesWhatIsNotOneValue) {
+TEST(JsonTest, RefusesOtherThanOneValue) {
   for (const char* bad : {"", "{", "{}{}", "{\"a\":}", "{\"a\":1,}", "nul", "\"\xff\"", "1e999"}) {
     std::string error;
     EXPECT_FALSE(Json::Parse(bad, &error)) << bad;
@@ -43,7 +43,7 @@ TEST(JsonTest, RefusesWhatIsNotOneValue) {
     EXPECT_FALSE(Json::ParseObject(bad)) << bad;
 }
 
-TEST(JsonTest, ReadsWhatIsTooDeepAsNull) {
+TEST(JsonTest, ReadsTooDeepAsNull) {
   const std::string deep(1'000'000, '[');
   EXPECT_FALSE(Json::Parse("{\"a\":" + deep));
   const auto json = Json::Parse("{\"a\":" + deep + std::string(deep.size(), ']') + ",\"b\":1}");
@@ -56,7 +56,7 @@ TEST(JsonTest, ReadsWhatIsTooDeepAsNull) {
   EXPECT_TRUE(in->is_null());
 }
 
-TEST(JsonTest, ComparesByMeaning) {
+TEST(JsonTest, ComparesByValue) {
   const auto same = [](const char* a, const char* b) { return *Json::Parse(a) == *Json::Parse(b); };
   EXPECT_TRUE(same("1", "1.0"));
   EXPECT_TRUE(same("[1,{\"a\":1,\"b\":[]}]", "[1.0,{\"b\":[],\"a\":1}]"));
@@ -68,7 +68,7 @@ TEST(JsonTest, ComparesByMeaning) {
   EXPECT_FALSE(same("1", "\"1\""));
 }
 
-TEST(JsonTest, DumpsWhatItRead) {
+TEST(JsonTest, DumpRoundTrips) {
   const std::string text =
       R"({"z":[1,-2,18446744073709551615,0.5,1e-05,3.0],"a":{"n":null,"t":true,"s":"\u0001é"},"e":[],"o":{}})";
   EXPECT_EQ(Json::Parse(text)->Dump(), text);
@@ -83,7 +83,7 @@ TEST(JsonStringTest, EscapesControlCharacters) {
   EXPECT_EQ(JsonString(std::string_view("\0\x01\x1f", 3)), R"("\u0000\u0001\u001f")");
 }
 
-TEST(JsonStringTest, KeepsUtf8AndReplacesTheRest) {
+TEST(JsonStringTest, KeepsUtf8AndReplacesOtherBytes) {
   const std::string bad = "\xEF\xBF\xBD";
   for (const std::string good : {"é", "中", "😀", "\xF4\x8F\xBF\xBF", "\xEF\xBF\xBF"}) {
     EXPECT_EQ(JsonString(good), "\"" + good + "\"");

@@ -30,7 +30,7 @@ class OutputFileTest : public ::testing::Test {
   const std::string folder_ = temp_.path();
 };
 
-TEST_F(OutputFileTest, AFileThatCanBeMadeOrReplaced) {
+TEST_F(OutputFileTest, AcceptsCreatableOrReplaceableFile) {
   EXPECT_EQ(*OutputTarget(Path("new")), Path("new"));
   EXPECT_TRUE(CheckOutputFile(Path("new")).ok());
   ASSERT_TRUE(ReplaceFile(Path("old"), "text", false).ok());
@@ -39,7 +39,7 @@ TEST_F(OutputFileTest, AFileThatCanBeMadeOrReplaced) {
   EXPECT_THAT(*ListFolder(folder_, 9), ElementsAre("old")) << "nothing of the check is left";
 }
 
-TEST_F(OutputFileTest, ALinkIsFollowed) {
+TEST_F(OutputFileTest, FollowsOwnLink) {
   ASSERT_TRUE(MakeFolders(Path("far")).ok());
   ASSERT_EQ(::symlink("far/file", Path("one").c_str()), 0);
   ASSERT_EQ(::symlink(Path("one").c_str(), Path("two").c_str()), 0);
@@ -50,7 +50,7 @@ TEST_F(OutputFileTest, ALinkIsFollowed) {
   EXPECT_THAT(Refusal(Path("loop")), HasSubstr("Too many levels"));
 }
 
-TEST_F(OutputFileTest, WhatIsNoFileIsRefused) {
+TEST_F(OutputFileTest, RefusesNonFiles) {
   ASSERT_EQ(::mkfifo(Path("fifo").c_str(), 0600), 0);
   EXPECT_THAT(Refusal(Path("fifo")), HasSubstr("found a FIFO"));
   EXPECT_THAT(Refusal(folder_), HasSubstr("found a folder"));
@@ -71,7 +71,7 @@ TEST_F(OutputFileTest, WhatIsNoFileIsRefused) {
   ::close(fd);
 }
 
-TEST_F(OutputFileTest, ALinkOfSomebodyElseIsNotFollowed) {
+TEST_F(OutputFileTest, DoesNotFollowLinkOfAnotherUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to give a link away";
   ASSERT_EQ(::symlink("victim", Path("link").c_str()), 0);
   ASSERT_EQ(::lchown(Path("link").c_str(), 4711, 4711), 0);

@@ -36,12 +36,12 @@ class SharedMemoryTest : public ::testing::Test {
   TempFolder dir_;
 };
 
-TEST_F(SharedMemoryTest, OfTheMachineWithoutGroups) {
+TEST_F(SharedMemoryTest, UsesMachineWithoutGroups) {
   EXPECT_EQ(Find().free_bytes, 8'192'000'000U);
   EXPECT_EQ(Find().limit, "this machine");
 }
 
-TEST_F(SharedMemoryTest, OfTheTightestGroupAround) {
+TEST_F(SharedMemoryTest, UsesTightestEnclosingGroup) {
   Write("/proc/self/cgroup", "0::/slurm/job_7/step_0/task_1\n");
   Group("/slurm/job_7/step_0/task_1", "max", "400");
   Group("/slurm/job_7/step_0", "9000000", "1000000");
@@ -52,13 +52,13 @@ TEST_F(SharedMemoryTest, OfTheTightestGroupAround) {
 }
 
 // The kernel takes the pages of files back before a group runs out.
-TEST_F(SharedMemoryTest, PagesOfFilesAreFree) {
+TEST_F(SharedMemoryTest, FilePagesCountAsFree) {
   Write("/proc/self/cgroup", "0::/job\n");
   Group("/job", "5000000", "5000000", "anon 100\ninactive_file 1500000\nactive_file 500000\n");
   EXPECT_EQ(Find().free_bytes, 2'000'000U);
 }
 
-TEST_F(SharedMemoryTest, OfVersion1) {
+TEST_F(SharedMemoryTest, ReadsVersion1Groups) {
   Write("/proc/self/cgroup", "5:cpuset,memory:/slurm/job_7\n3:cpu:/\n0::/\n");
   const std::string folder = "/sys/fs/cgroup/memory/slurm/job_7/";
   Write(folder + "memory.limit_in_bytes", "5000000\n");
@@ -69,19 +69,19 @@ TEST_F(SharedMemoryTest, OfVersion1) {
 }
 
 // In a container the path of the host leads nowhere, and the top is its own group.
-TEST_F(SharedMemoryTest, OfAContainer) {
+TEST_F(SharedMemoryTest, UsesContainerLimit) {
   Write("/proc/self/cgroup", "0::/kubepods/pod1/abc\n");
   Group("", "6000000", "1000000");
   EXPECT_EQ(Find().free_bytes, 5'000'000U);
 }
 
-TEST_F(SharedMemoryTest, AFullGroupHasNothing) {
+TEST_F(SharedMemoryTest, FullGroupHasNoFreeMemory) {
   Write("/proc/self/cgroup", "0::/job\n");
   Group("/job", "5000000", "6000000");
   EXPECT_EQ(Find().free_bytes, 0U);
 }
 
-TEST(SharedMemory, NothingWithoutMeminfo) {
+TEST(SharedMemory, IsUnknownWithoutMeminfo) {
   const TempFolder dir;
   EXPECT_FALSE(FreeSharedMemory(dir.path()).has_value());
 }

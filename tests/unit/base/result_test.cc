@@ -43,13 +43,13 @@ TEST(Status, ErrorKeepsKindAndMessage) {
   EXPECT_THAT(status, HasMessage("label 12"));
 }
 
-TEST(Status, ContextGoesInFrontAndKeepsTheKind) {
+TEST(Status, PrependsContextAndKeepsKind) {
   const Status status = Status(ErrorKind::kIo, "no such file").WithContext("train.idx");
   EXPECT_THAT(status, HasMessage("train.idx: no such file"));
   EXPECT_THAT(status, HasKind(ErrorKind::kIo));
 }
 
-TEST(Status, KindsAreTheExitCodesAndHaveNames) {
+TEST(Status, KindsEqualExitCodesAndHaveNames) {
   EXPECT_EQ(static_cast<int>(ErrorKind::kUsage), 64);
   EXPECT_EQ(static_cast<int>(ErrorKind::kConfig), 78);
   EXPECT_EQ(static_cast<int>(ErrorKind::kNoRequeue), 93);
@@ -65,7 +65,7 @@ TEST(Status, KindsAreTheExitCodesAndHaveNames) {
   EXPECT_EQ(ErrorKindName(ErrorKind::kNoRequeue), "norequeue");
 }
 
-TEST(Result, ValueOrTheReasonWhyNot) {
+TEST(Result, HoldsValueOrError) {
   EXPECT_EQ(*Half(8), 4);
   EXPECT_TRUE(Half(8).status().ok());
   const Result<int> wrong = Half(7);
@@ -73,7 +73,7 @@ TEST(Result, ValueOrTheReasonWhyNot) {
   EXPECT_THAT(wrong, HasMessage("expected an even number, found 7"));
 }
 
-TEST(Result, EarlyReturnPassesTheFirstErrorOn) {
+TEST(Result, ReturnIfErrorReturnsFirstError) {
   EXPECT_EQ(*Quarter(8), 2);
   EXPECT_THAT(Quarter(7), HasMessage("expected an even number, found 7"));
   EXPECT_THAT(Quarter(6), HasMessage("expected an even number, found 3"));
@@ -81,7 +81,7 @@ TEST(Result, EarlyReturnPassesTheFirstErrorOn) {
   EXPECT_FALSE(OnlyEven(3).ok());
 }
 
-TEST(Result, HoldsWhatCanOnlyBeMoved) {
+TEST(Result, HoldsMoveOnlyTypes) {
   Result<std::unique_ptr<int>> result(std::make_unique<int>(5));
   ASSERT_TRUE(result.ok());
   const std::unique_ptr<int> taken = std::move(result).value();
@@ -97,7 +97,7 @@ struct Counted {
   int* living;
 };
 
-TEST(Result, CopiesMovesAndEndsItsValueOnce) {
+TEST(Result, CopiesMovesAndDestroysValueOnce) {
   int living = 0;
   {
     Result<Counted> first = Counted(&living);
@@ -116,7 +116,7 @@ TEST(Result, CopiesMovesAndEndsItsValueOnce) {
   EXPECT_EQ(living, 0);
 }
 
-TEST(Result, ErrorsOutliveWhatTheyAreCopiedFrom) {
+TEST(Result, ErrorsOutliveTheirSource) {
   Status kept;
   {
     const Result<std::string> wrong = Status(ErrorKind::kData, "row 3");
@@ -129,12 +129,12 @@ TEST(Result, ErrorsOutliveWhatTheyAreCopiedFrom) {
   EXPECT_THAT(moved, HasMessage("row 3"));
 }
 
-TEST(Result, ASuccessWithoutAValueIsAnError) {
+TEST(Result, SuccessWithoutValueIsAnError) {
   const Result<int> nothing = Status::Ok();
   EXPECT_THAT(nothing, IsError(ErrorKind::kInternal, "found neither"));
 }
 
-TEST(StatusMatchersTest, MayBeAskedOfASuccess) {
+TEST(StatusMatchersTest, AcceptsSuccess) {
   const Status good;
   const Result<int> value = 1;
   const Result<int> bad = Status(ErrorKind::kData, "expected 3 rows, found 2");
@@ -145,7 +145,7 @@ TEST(StatusMatchersTest, MayBeAskedOfASuccess) {
   EXPECT_THAT(bad.status(), testing::Not(IsError(ErrorKind::kIo, "3 rows")));
 }
 
-TEST(StatusMatchers, MayBeAskedOfASuccess) {
+TEST(StatusMatchers, AcceptsSuccess) {
   const Status failed(ErrorKind::kData, "row 3");
   EXPECT_THAT(failed, HasKind(ErrorKind::kData));
   EXPECT_THAT(failed, HasMessage("row 3"));
@@ -155,7 +155,7 @@ TEST(StatusMatchers, MayBeAskedOfASuccess) {
   EXPECT_THAT(Result<int>(3), testing::Not(HasMessage("")));
 }
 
-TEST(StatusMatchers, EachPartOfAMessageCounts) {
+TEST(StatusMatchers, RequiresEveryPartOfMessage) {
   const Status failed(ErrorKind::kData, "expected 3, found 2");
   EXPECT_THAT(failed, IsError(ErrorKind::kData));
   EXPECT_THAT(failed, IsError(ErrorKind::kData, "3", std::string("found 2"), Not(HasSubstr("4"))));
@@ -166,7 +166,7 @@ TEST(StatusMatchers, EachPartOfAMessageCounts) {
   EXPECT_THAT(Status::Ok(), Not(IsError(ErrorKind::kData, "")));
 }
 
-TEST(StatusMatchers, AnErrorFailsTheTest) {
+TEST(StatusMatchers, ErrorFailsTest) {
   const Result<int> failed = Status(ErrorKind::kData, "row 3");
   EXPECT_THAT(failed, Not(IsOk()));
   EXPECT_THAT(Result<int>(3), IsOk());

@@ -12,7 +12,7 @@ TEST(StringsTest, NanHasNoSign) {
   EXPECT_EQ(StrCat(-nan, " ", static_cast<float>(-nan), " ", -1.5), "nan nan -1.5");
 }
 
-TEST(StringsTest, PrintableShowsWhatATerminalWouldObey) {
+TEST(StringsTest, PrintableEscapesControlCharacters) {
   EXPECT_EQ(Printable("loss is 0.5\tok, \xC3\xA9\xF0\x9F\x99\x82"),
             "loss is 0.5\tok, \xC3\xA9\xF0\x9F\x99\x82");
   EXPECT_EQ(Printable("\x1b[2J\r\x7f\b"), "\\x1b[2J\\x0d\\x7f\\x08");
@@ -28,18 +28,18 @@ TEST(StringsTest, PrintableShowsWhatATerminalWouldObey) {
   EXPECT_EQ(Printable("\xE4\xB9\xA6\xE4\xB9"), "\xE4\xB9\xA6\\xe4\\xb9");
 }
 
-TEST(StringsTest, PrintableLinesCannotBeginAnew) {
+TEST(StringsTest, PrintableLinesEscapeLineBreaks) {
   EXPECT_EQ(Printable("name\nE2026 forged"), "name\n  E2026 forged");
   EXPECT_EQ(Printable("whole\n"), "whole\n");
   EXPECT_EQ(Printable(""), "");
 }
 
-TEST(StringsTest, PrintableIsCut) {
+TEST(StringsTest, PrintableTruncates) {
   EXPECT_EQ(Printable(std::string(kMaxPrintable + 5, 'x')),
             std::string(kMaxPrintable, 'x') + "... (5 more bytes)");
 }
 
-TEST(StringsTest, FewBytesAreNotNone) {
+TEST(StringsTest, FewBytesAreNotZero) {
   EXPECT_EQ(Megabytes(79'249'999), "79.2 MB");
   EXPECT_EQ(Megabytes(100'000), "0.1 MB");
   EXPECT_EQ(Megabytes(99'999), "100.0 kB");

@@ -34,7 +34,7 @@ TEST(GpuChoice, LocalRankCounts) {
   EXPECT_EQ(ChooseGpu(Gpus({"a", "b", "c"}), LocalRank(2, 3), false)->uuid, "c");
 }
 
-TEST(GpuChoice, TheOnlyOneIsItsOwn) {
+TEST(GpuChoice, UsesTheOnlyGpu) {
   EXPECT_EQ(ChooseGpu(Gpus({"a"}), LocalRank(3, 4), false)->uuid, "a");
 }
 
@@ -76,14 +76,14 @@ Status Agree(const std::vector<Result<std::vector<GpuFacts>>>& seen, bool sharin
   return statuses[0];
 }
 
-TEST(GpuAgreement, OneGpuARankOnTwoNodes) {
+TEST(GpuAgreement, AcceptsOneGpuPerRankOnTwoNodes) {
   std::vector<std::string> chosen;
   ASSERT_OK(Agree({Gpus({"a", "b"}), Gpus({"a", "b"}), Gpus({"c", "d"}), Gpus({"c", "d"})}, false,
                   2, &chosen));
   EXPECT_THAT(chosen, ::testing::ElementsAre("a", "b", "c", "d"));
 }
 
-TEST(GpuAgreement, OneGpuTwiceIsRefusedWithBothRanks) {
+TEST(GpuAgreement, RefusesSharedGpuNamingBothRanks) {
   std::vector<std::string> chosen;
   const std::vector<Result<std::vector<GpuFacts>>> seen = {Gpus({"a"}), Gpus({"b"}), Gpus({"a"})};
   EXPECT_THAT(Agree(seen, false, 0, &chosen),
@@ -93,7 +93,7 @@ TEST(GpuAgreement, OneGpuTwiceIsRefusedWithBothRanks) {
   EXPECT_THAT(chosen, ::testing::ElementsAre("a", "b", "a"));
 }
 
-TEST(GpuAgreement, RankWithoutAGpuFailsAll) {
+TEST(GpuAgreement, RankWithoutGpuFailsAll) {
   std::vector<std::string> chosen;
   EXPECT_THAT(
       Agree({Gpus({"a"}), Status(ErrorKind::kUnavailable, "no GPU: no driver")}, true, 1, &chosen),

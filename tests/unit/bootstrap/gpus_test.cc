@@ -28,7 +28,7 @@ TEST(Gpus, Facts) {
   EXPECT_NE(gpus[0].uuid, gpus[1].uuid);
 }
 
-TEST(Gpus, WhyThereIsNone) {
+TEST(Gpus, ReportsWhyThereIsNone) {
   standin::Reset({.devices = 1, .driver = standin::Driver::kMissing});
   auto gpus = FindGpus();
   EXPECT_THAT(gpus, IsError(ErrorKind::kUnavailable, "driver"));
@@ -38,7 +38,7 @@ TEST(Gpus, WhyThereIsNone) {
   standin::Reset();
 }
 
-TEST(Gpus, OneForTwoRanksIsRefusedUnlessShared) {
+TEST(Gpus, RefusesOneForTwoRanksUnlessShared) {
   standin::Reset({.devices = 1});
   ExpectOk(RunThreadRanks(2, {}, [](Communicator& over) {
     EXPECT_THAT(AssignGpu(over, /*allow_sharing=*/false),

@@ -24,13 +24,13 @@ std::vector<std::string> CheckOn(const std::vector<std::string>& digests) {
   return messages;
 }
 
-TEST(SameOnAllRanksTest, EqualDigestsPass) {
+TEST(SameOnAllRanksTest, AcceptsEqualDigests) {
   for (const std::string& message : CheckOn({"12ab", "12ab", "12ab"})) EXPECT_EQ(message, "");
   EXPECT_EQ(CheckOn({"alone"})[0], "");
   EXPECT_EQ(CheckOn({"", ""})[1], "");
 }
 
-TEST(SameOnAllRanksTest, TheOddRankIsNamedOnAllRanks) {
+TEST(SameOnAllRanksTest, NamesDifferingRankOnAllRanks) {
   const auto comm = MakeSingle();
   const std::string host = comm->topology().hosts[0];
   const std::vector<std::string> messages = CheckOn({"12ab", "12ab", "77cd", "12ab"});
@@ -43,19 +43,19 @@ TEST(SameOnAllRanksTest, TheOddRankIsNamedOnAllRanks) {
   }
 }
 
-TEST(SameOnAllRanksTest, OneIsTheBeginningOfTheOther) {
+TEST(SameOnAllRanksTest, DetectsPrefix) {
   EXPECT_NE(CheckOn({"abc", "ab"})[0], "");
   EXPECT_NE(CheckOn({"", "a"})[1], "");
   EXPECT_NE(CheckOn({std::string("a\0b", 3), std::string("a\0c", 3)})[1], "");
 }
 
-TEST(SameOnAllRanksTest, ManyOddRanksAreCounted) {
+TEST(SameOnAllRanksTest, CountsManyDifferingRanks) {
   std::vector<std::string> digests(12, "usual");
   digests.resize(23, "odd");
   EXPECT_NE(CheckOn(digests)[0].find("and 3 more differ"), std::string::npos);
 }
 
-TEST(SameOnAllRanksTest, TooLongADigestIsRefused) {
+TEST(SameOnAllRanksTest, RefusesTooLongDigest) {
   const auto comm = MakeSingle();
   EXPECT_THAT(CheckSameOnAllRanks(*comm, "binary", std::string(129, 'x')),
               HasKind(ErrorKind::kInternal));

@@ -11,7 +11,7 @@
 namespace gaccd {
 namespace {
 
-TEST(WorkTogetherTest, AllWaitForTheRanksThatWorkForLong) {
+TEST(WorkTogetherTest, WaitsForSlowRanks) {
   std::vector<int> ticks(3);
   ASSERT_OK(RunThreadRanks(3, {}, [&](Communicator& inner) {
     TickCounter comm(inner);
@@ -26,7 +26,7 @@ TEST(WorkTogetherTest, AllWaitForTheRanksThatWorkForLong) {
   EXPECT_EQ(ticks, (std::vector{0, 4, 8}));
 }
 
-TEST(WorkTogetherTest, AllGetTheErrorOfTheWork) {
+TEST(WorkTogetherTest, AllRanksReturnErrorOfWork) {
   ASSERT_OK(RunThreadRanks(3, {}, [&](Communicator& comm) {
     const Agreement worked = WorkTogether(comm, [&](const TickFunction& tick) -> Status {
       if (comm.rank() == 1) return {ErrorKind::kData, "bad file"};
@@ -39,7 +39,7 @@ TEST(WorkTogetherTest, AllGetTheErrorOfTheWork) {
 }
 
 // Of what a work reads, an error of a tick may look like damage.
-TEST(WorkTogetherTest, RanksThatAreGoneAreTheError) {
+TEST(WorkTogetherTest, LostRanksAreTheError) {
   Status found;
   (void)RunThreadRanks(2, {}, [&](Communicator& comm) {
     if (comm.rank() == 1) return Status(ErrorKind::kOs, "gone");

@@ -40,26 +40,26 @@ TEST(BucketPlan, FillsFromTheTopLayerDown) {
   EXPECT_THAT(plan.bucket_of(), ElementsAre(2, 1, 1, 0, 0, 0));
 }
 
-TEST(BucketPlan, AGradientIsNeverCut) {
+TEST(BucketPlan, DoesNotSplitGradients) {
   const BucketPlan plan = MakePlan(kLayers, 192, 1);
   ASSERT_EQ(plan.buckets().size(), 6U);
   EXPECT_EQ(plan.buckets()[5].elements, 100U);
   EXPECT_EQ(plan.buckets()[0].offset, 190U);
 }
 
-TEST(BucketPlan, WeightBeforeBiasIsStillOneRun) {
+TEST(BucketPlan, WeightBeforeBiasIsOneRange) {
   // The weight of the upper layer is ready before its bias, so that the run jumps back and forth.
   const BucketPlan plan = MakePlan({{0, 10, 2}, {10, 1, 3}, {11, 10, 0}, {21, 1, 1}}, 22, 11);
   EXPECT_THAT(Ranges(plan), ElementsAre(std::pair(11, 11), std::pair(0, 11)));
 }
 
-TEST(BucketPlan, SmallOnesJoinTheirNeighboursWheneverReady) {
+TEST(BucketPlan, SmallGradientsJoinNeighbours) {
   // Ready in the order of the letters; c is alone between a and b: one message for a and c.
   const BucketPlan plan = MakePlan({{0, 5, 0}, {5, 2, 2}, {7, 9, 1}}, 16, 10);
   EXPECT_THAT(Ranges(plan), ElementsAre(std::pair(7, 9), std::pair(0, 7)));
 }
 
-TEST(BucketPlan, TheLastReadyGradientOrdersTheBucket) {
+TEST(BucketPlan, OrdersBucketsByLastReadyGradient) {
   const BucketPlan plan = MakePlan({{0, 4, 9}, {4, 4, 0}, {8, 8, 5}}, 16, 8);
   EXPECT_THAT(Ranges(plan), ElementsAre(std::pair(8, 8), std::pair(0, 8)));
 }
@@ -69,7 +69,7 @@ TEST(BucketPlan, PaddingBetweenGradientsIsPartOfTheBucket) {
   EXPECT_THAT(Ranges(plan), ElementsAre(std::pair(0, 26)));
 }
 
-TEST(BucketPlan, EveryElementIsInExactlyOneBucket) {
+TEST(BucketPlan, PutsEveryElementInOneBucket) {
   std::mt19937 random(7);
   for (int round = 0; round < 2000; ++round) {
     std::vector<GradientSlot> gradients;
@@ -110,7 +110,7 @@ TEST(BucketPlan, EveryElementIsInExactlyOneBucket) {
   }
 }
 
-TEST(BucketPlan, RefusesWhatCannotBe) {
+TEST(BucketPlan, RefusesInvalidValues) {
   const auto message = [](std::vector<GradientSlot> gradients, std::size_t bucket) {
     const auto plan = BucketPlan::Make(gradients, 20, bucket);
     return plan.ok() ? "accepted" : plan.status().message();

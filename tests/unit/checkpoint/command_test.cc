@@ -42,7 +42,7 @@ class CkptCommandTest : public ::testing::Test {
   SmallRun run_;
 };
 
-TEST_F(CkptCommandTest, ListsNewestFirstWithTheirState) {
+TEST_F(CkptCommandTest, ListsNewestFirstWithState) {
   Break("step-000000000006-e000001");
   std::filesystem::create_directory(folder_.Path("ckpt") + "/step-000000000012-e000001");
   const std::string text = Run({}).text;
@@ -54,7 +54,7 @@ TEST_F(CkptCommandTest, ListsNewestFirstWithTheirState) {
   EXPECT_EQ(Run({.path = folder_.Path("ckpt")}).text, text) << "the folder itself works";
 }
 
-TEST_F(CkptCommandTest, VerifyNamesWhatIsDamaged) {
+TEST_F(CkptCommandTest, VerifyNamesDamage) {
   CkptOutput output = Run({.action = CkptAction::kVerify});
   EXPECT_TRUE(output.verdict.ok());
   EXPECT_THAT(output.text, HasSubstr("step-000000000009-e000001: ok"));
@@ -113,7 +113,7 @@ TEST_F(CkptCommandTest, VerifyIsAsStrictAsAResume) {
   }
 }
 
-TEST_F(CkptCommandTest, AGenerationOfAnotherUserIsRefused) {
+TEST_F(CkptCommandTest, RefusesGenerationOfAnotherUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
   const std::string mine = folder_.Path("ckpt") + "/step-000000000009-e000001";
   ASSERT_EQ(::chown(mine.c_str(), 4711, static_cast<gid_t>(-1)), 0);
@@ -125,7 +125,7 @@ TEST_F(CkptCommandTest, AGenerationOfAnotherUserIsRefused) {
   EXPECT_THAT(loaded->refused, testing::ElementsAre(HasSubstr("belongs to user 4711")));
 }
 
-TEST_F(CkptCommandTest, PruneGoesOnAfterWhatItCannotRemove) {
+TEST_F(CkptCommandTest, PruneContinuesAfterFailedRemoval) {
   std::filesystem::create_directory(folder_.Path("ckpt") + "/step-000000000006-e000001/mine");
   const CkptRequest request{.action = CkptAction::kPrune, .keep = {.newest = 1}};
   const CkptOutput output = Run(request);
@@ -135,7 +135,7 @@ TEST_F(CkptCommandTest, PruneGoesOnAfterWhatItCannotRemove) {
 }
 
 // One that is removed in part is none: what has a manifest has all its shards.
-TEST_F(CkptCommandTest, TheManifestIsRemovedFirst) {
+TEST_F(CkptCommandTest, RemovesManifestFirst) {
   const std::string path = folder_.Path("ckpt") + "/step-000000000003-e000001";
   std::filesystem::create_directory(path + "/0");  // cannot be removed as a file, and is the first
   EXPECT_FALSE(Run({.action = CkptAction::kPrune, .keep = {.newest = 2}}).verdict.ok());
@@ -143,7 +143,7 @@ TEST_F(CkptCommandTest, TheManifestIsRemovedFirst) {
   EXPECT_FALSE(PathExists(StrCat(path, "/", kManifestName)));
 }
 
-TEST_F(CkptCommandTest, JsonHasALinePerCheckpoint) {
+TEST_F(CkptCommandTest, JsonHasOneLinePerCheckpoint) {
   Break("step-000000000006-e000001");
   std::filesystem::create_directory(folder_.Path("ckpt") + "/step-000000000012-e000001");
   const std::string list = Run({.json = true}).text;
@@ -159,7 +159,7 @@ TEST_F(CkptCommandTest, JsonHasALinePerCheckpoint) {
   EXPECT_THAT(verified, HasSubstr("\"state\":\"damaged\",\"reason\":\""));
 }
 
-TEST_F(CkptCommandTest, PruneRemovesByThePolicyUnlessARunWrites) {
+TEST_F(CkptCommandTest, PruneAppliesPolicyUnlessRunIsActive) {
   const CkptRequest request{
       .action = CkptAction::kPrune, .path = folder_.path(), .keep = {.newest = 1}};
   {
@@ -178,7 +178,7 @@ TEST_F(CkptCommandTest, PruneRemovesByThePolicyUnlessARunWrites) {
 }
 
 // A requeued job continues what its earlier attempts saved, since its first epoch.
-TEST_F(CkptCommandTest, PruneBetweenTwoAttemptsLeavesTheJobItsProgress) {
+TEST_F(CkptCommandTest, PruneBetweenAttemptsKeepsProgress) {
   const std::string folder = folder_.Path("ckpt");
   const auto first = ValueOrThrow(WriterLease::Take(folder, MakeOwnerName("55", 0))).epoch();
   const CkptRequest request{.action = CkptAction::kPrune, .keep = {.newest = 1}};
@@ -190,7 +190,7 @@ TEST_F(CkptCommandTest, PruneBetweenTwoAttemptsLeavesTheJobItsProgress) {
 }
 
 // Of updates 3, 6, 9 the evaluation after 6 was the best.
-TEST_F(CkptCommandTest, TheBestIsShownKeptAndExported) {
+TEST_F(CkptCommandTest, ShowsKeepsAndExportsBest) {
   const CkptRequest export_best{.action = CkptAction::kExport,
                                 .path = folder_.path(),
                                 .out = folder_.Path("best.safetensors"),
@@ -217,7 +217,7 @@ TEST_F(CkptCommandTest, TheBestIsShownKeptAndExported) {
 }
 
 // The run was stopped inside update 7: that checkpoint holds the parameters after update 6, too.
-TEST_F(CkptCommandTest, OfTheBestUpdateTheCheckpointAtItsEndIsTaken) {
+TEST_F(CkptCommandTest, ExportsCheckpointAtEndOfBestUpdate) {
   std::filesystem::remove_all(folder_.Path("ckpt"));
   SmallRun run = run_;
   run.best_step = 6;
@@ -244,7 +244,7 @@ TEST_F(CkptCommandTest, OfTheBestUpdateTheCheckpointAtItsEndIsTaken) {
       HasSubstr("after 6 updates (step-000000000006-e000001)"));
 }
 
-TEST_F(CkptCommandTest, PruneKeepsCheckpointsThatAreIntact) {
+TEST_F(CkptCommandTest, PruneKeepsIntactCheckpoints) {
   const std::string shard =
       folder_.Path("ckpt") + "/step-000000000009-e000001/shard-00001-of-00002.bin";
   std::fstream(shard, std::ios::in | std::ios::out).seekp(3000).put('x');
@@ -252,7 +252,7 @@ TEST_F(CkptCommandTest, PruneKeepsCheckpointsThatAreIntact) {
             "removed step-000000000003-e000001\n");
 }
 
-TEST_F(CkptCommandTest, ExportsTheNewestThatIsWhole) {
+TEST_F(CkptCommandTest, ExportsNewestIntactGeneration) {
   const std::string out = folder_.path() + "/w.safetensors";
   Break("step-000000000009-e000001");
   const CkptOutput output = Run({.action = CkptAction::kExport, .out = out});
@@ -272,7 +272,7 @@ TEST_F(CkptCommandTest, ExportsTheNewestThatIsWhole) {
 }
 
 // Weights do not need the state of the optimiser, so they do not wait for it either.
-TEST_F(CkptCommandTest, WeightsAreReadWithoutTheStateOfTheOptimiser) {
+TEST_F(CkptCommandTest, ReadsWeightsWithoutOptimizerState) {
   std::filesystem::remove_all(folder_.Path("ckpt"));
   ASSERT_TRUE(SaveSteps(run_, 2, {.folder = folder_.Path("ckpt"), .block_bytes = 64}, {3, 6}).ok());
   const std::string shard = folder_.Path("ckpt/step-000000000006-e000001/shard-00001-of-00002.bin");
@@ -286,7 +286,7 @@ TEST_F(CkptCommandTest, WeightsAreReadWithoutTheStateOfTheOptimiser) {
 }
 
 // Without the other ranks no older checkpoint is better.
-TEST_F(CkptCommandTest, WeightsAreNotReadOnWhereATickFails) {
+TEST_F(CkptCommandTest, StopsReadingWeightsIfTickFails) {
   int calls = 0;
   Ticks ticks([&] {
     ++calls;
@@ -298,7 +298,7 @@ TEST_F(CkptCommandTest, WeightsAreNotReadOnWhereATickFails) {
 }
 
 // The averages are the last part of what the optimiser keeps, here after the momentum.
-TEST_F(CkptCommandTest, ExportsTheAveragesUnlessAskedForTheWeights) {
+TEST_F(CkptCommandTest, ExportsAveragesUnlessRawWeightsAreRequested) {
   CkptRequest request{.action = CkptAction::kExport, .path = folder_.path()};
   request.out = folder_.Path("w.safetensors");
   request.raw_weights = true;
@@ -337,7 +337,7 @@ TEST_F(CkptCommandTest, ExportsTheAveragesUnlessAskedForTheWeights) {
   EXPECT_THAT(RunCkptCommand(request), IsError(ErrorKind::kUsage, "--raw-weights"));
 }
 
-TEST_F(CkptCommandTest, ExportWritesOnlyWhereAFileOfWeightsBelongs) {
+TEST_F(CkptCommandTest, ExportWritesOnlyToWeightsFile) {
   const auto refusal = [&](const std::string& out) {
     const auto output =
         RunCkptCommand({.action = CkptAction::kExport, .path = folder_.path(), .out = out});
@@ -362,7 +362,7 @@ TEST_F(CkptCommandTest, ExportWritesOnlyWhereAFileOfWeightsBelongs) {
 
 // Everything fits: sizes, digests, CRCs. But parameters are measured by one buffer, and another one
 // of 64 bytes bears the name of theirs.
-TEST_F(CkptCommandTest, ExportDoesNotReadBehindAForgedBuffer) {
+TEST_F(CkptCommandTest, ExportDoesNotReadPastForgedBuffer) {
   auto manifest =
       ValueOrThrow(ReadManifest(folder_.Path("ckpt"), {.epoch = 1, .step = 9, .committed = true}));
   const Generation forged{.epoch = 1, .step = 12};
@@ -371,11 +371,11 @@ TEST_F(CkptCommandTest, ExportDoesNotReadBehindAForgedBuffer) {
   for (std::int64_t rank = 0; rank < manifest.world(); ++rank) {
     std::vector<Bytes> bytes;
     for (const BufferSpec& buffer : manifest.buffers) {
-      bytes.emplace_back(PartOf(buffer, rank, manifest.world()).bytes);
+      bytes.emplace_back(PartRange(buffer, rank, manifest.world()).bytes);
     }
     const std::vector<std::span<const std::byte>> parts(bytes.begin(), bytes.end());
     const auto record =
-        WriteRankShard(folder_.Path("ckpt"), forged, IdentityOf(manifest, rank), parts, {});
+        WriteRankShard(folder_.Path("ckpt"), forged, MakeShardIdentity(manifest, rank), parts, {});
     ASSERT_TRUE(record.ok()) << record.status().message();
     manifest.shards[static_cast<std::size_t>(rank)] = *record;
   }
@@ -387,7 +387,7 @@ TEST_F(CkptCommandTest, ExportDoesNotReadBehindAForgedBuffer) {
       IsError(ErrorKind::kData, "found decoy"));
 }
 
-TEST_F(CkptCommandTest, WrongUse) {
+TEST_F(CkptCommandTest, RefusesWrongArguments) {
   EXPECT_THAT(RunCkptCommand({}), IsError(ErrorKind::kUsage, ""));
   EXPECT_THAT(RunCkptCommand({.path = folder_.path() + "/no"}), IsError(ErrorKind::kIo, "/no'"));
   EXPECT_THAT(RunCkptCommand({.action = CkptAction::kExport, .path = folder_.path()}),
@@ -401,7 +401,7 @@ TEST_F(CkptCommandTest, WrongUse) {
               HasKind(ErrorKind::kData));
 }
 
-TEST(MakeCkptRequestTest, WordsBecomeARequest) {
+TEST(MakeCkptRequestTest, ParsesArguments) {
   const auto made =
       ValueOrThrow(MakeCkptRequest(std::vector<std::string>{"export", "p"}, "o", {.newest = 5}));
   EXPECT_EQ(made.action, CkptAction::kExport);
@@ -421,7 +421,7 @@ FlatLayout Layout() {
   return layout;
 }
 
-TEST(RunStateTest, OnlyTheSameModelFits) {
+TEST(RunStateTest, RequiresSameModel) {
   const FlatLayout layout = Layout();
   Manifest manifest{.parameters = ParameterRecords(layout), .buffers = RunBuffers(layout, 1856)};
   EXPECT_TRUE(CheckFits(manifest, layout, 1856).ok());
@@ -440,7 +440,7 @@ TEST(RunStateTest, OnlyTheSameModelFits) {
               IsError(ErrorKind::kConfig, "it has the parameter (none"));
 }
 
-TEST(RunStateTest, AnotherOptimizerGroupIsRefusedByName) {
+TEST(RunStateTest, RefusesAnotherOptimizerGroupByName) {
   FlatLayout layout = Layout();
   const Manifest manifest{.parameters = ParameterRecords(layout),
                           .buffers = RunBuffers(layout, 1856)};

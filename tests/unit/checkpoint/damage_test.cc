@@ -23,7 +23,7 @@ std::string ReadAll(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-void WriteAllOf(const fs::path& path, const std::string& content) {
+void OverwriteFile(const fs::path& path, const std::string& content) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
 }
 
@@ -35,27 +35,27 @@ std::string Damage(std::mt19937_64& random, const fs::path& path, const std::str
     case 0: {
       const std::size_t at = draw(bad.size());
       bad[at] = static_cast<char>(bad[at] ^ (1 << draw(8)));
-      WriteAllOf(path, bad);
+      OverwriteFile(path, bad);
       return StrCat("bit of byte ", at);
     }
     case 1: {
       const std::size_t size = draw(bad.size());
       bad.resize(size);
-      WriteAllOf(path, bad);
+      OverwriteFile(path, bad);
       return StrCat("cut to ", size);
     }
     case 2:
       fs::remove(path);
       return "missing";
     case 3:
-      WriteAllOf(path, bad + std::string(1 + draw(100), '\0'));
+      OverwriteFile(path, bad + std::string(1 + draw(100), '\0'));
       return "longer";
     case 4: {
       const std::size_t at = draw(bad.size());
       const std::size_t size = std::min(bad.size() - at, 1 + draw(600));
       if (bad.substr(at, size) == std::string(size, '\0')) return Damage(random, path, good);
       bad.replace(at, size, size, '\0');
-      WriteAllOf(path, bad);
+      OverwriteFile(path, bad);
       return StrCat("zeros from ", at, " for ", size);
     }
     default: {
@@ -63,13 +63,13 @@ std::string Damage(std::mt19937_64& random, const fs::path& path, const std::str
       const std::size_t b = draw(bad.size());
       if (bad[a] == bad[b]) return Damage(random, path, good);
       std::swap(bad[a], bad[b]);
-      WriteAllOf(path, bad);
+      OverwriteFile(path, bad);
       return StrCat("bytes ", a, " and ", b, " swapped");
     }
   }
 }
 
-TEST(DamageTest, TenThousandRandomCasesAreFoundAndTheOlderGenerationIsTaken) {
+TEST(DamageTest, DetectsTenThousandDamagesAndLoadsOlderGeneration) {
   const TempFolder folder;
   const SmallRun run{.parameter_bytes = 4 * 922, .optimizer_bytes = 2000};
   ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder.Path("ckpt"), .block_bytes = 512}, {1, 2}).ok());
@@ -91,13 +91,13 @@ TEST(DamageTest, TenThousandRandomCasesAreFoundAndTheOlderGenerationIsTaken) {
     ASSERT_EQ(outcome->state->generation.step, 1) << i << ": " << path << " " << what;
     ASSERT_TRUE(run.Matches(*outcome->state));
     ASSERT_EQ(outcome->refused.size(), 1u);
-    WriteAllOf(path, good);
+    OverwriteFile(path, good);
   }
   const auto outcome = LoadNewest(*comm, folder.Path("ckpt"), AcceptAll);
   EXPECT_EQ(outcome->state->generation.step, 2) << "undamaged again";
 }
 
-TEST(DamageTest, ShardsOfTwoRunsDoNotMix) {
+TEST(DamageTest, RefusesShardsOfTwoRuns) {
   const TempFolder one;
   const TempFolder two;
   const SmallRun run;
@@ -126,7 +126,7 @@ TEST(DamageTest, ShardsOfTwoRunsDoNotMix) {
 }
 
 // A copy under a newer name is whole but for its name, and would take the run back unseen.
-TEST(DamageTest, AGenerationUnderAnotherNameIsRefused) {
+TEST(DamageTest, RefusesRenamedGeneration) {
   const TempFolder folder;
   const SmallRun run;
   ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder.Path("ckpt")}, {1, 2}).ok());
@@ -146,7 +146,7 @@ TEST(DamageTest, AGenerationUnderAnotherNameIsRefused) {
   }
 }
 
-TEST(DamageTest, AllRanksTakeTheSameGenerationWhicheverOneSeesTheDamage) {
+TEST(DamageTest, AllRanksLoadSameGenerationIfOneRankSeesDamage) {
   const TempFolder folder;
   const SmallRun run;
   ASSERT_TRUE(
@@ -155,7 +155,7 @@ TEST(DamageTest, AllRanksTakeTheSameGenerationWhicheverOneSeesTheDamage) {
                            "/step-000000000002-e000001/shard-00000-of-00004.bin"}) {
     std::string content = ReadAll(folder.Path("ckpt") + path);
     content[content.size() / 2] = static_cast<char>(content[content.size() / 2] ^ 1);
-    WriteAllOf(folder.Path("ckpt") + path, content);
+    OverwriteFile(folder.Path("ckpt") + path, content);
   }
   ExpectOk(RunThreadRanks(3, {}, [&](Communicator& comm) -> Status {
     GACCD_ASSIGN_OR_RETURN(const LoadOutcome outcome,

@@ -29,7 +29,7 @@ TEST(Crc32cTest, KnownValues) {
   }
 }
 
-TEST(Crc32cTest, InstructionTableAndPiecesAgree) {
+TEST(Crc32cTest, InstructionTableAndPartsAgree) {
   const Bytes content = Content(1000, 1, 1);
   for (std::size_t size = 0; size < 100; ++size) {
     const auto all = std::span(content).subspan(size % 7, size);
@@ -46,7 +46,7 @@ TEST(Sha256Test, KnownValue) {
   EXPECT_EQ(Hex(sha.Finish()), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
-TEST(PartsTest, TogetherTheyAreTheBufferAndAlmostEqual) {
+TEST(PartsTest, CoverBufferAlmostEqually) {
   for (const std::uint64_t bytes : {0u, 4u, 63u, 64u, 65u, 4000u, 100'000u}) {
     for (const std::int64_t world : {1, 2, 3, 7, 240}) {
       const BufferSpec buffer{"b", bytes};
@@ -54,7 +54,7 @@ TEST(PartsTest, TogetherTheyAreTheBufferAndAlmostEqual) {
       std::uint64_t least = bytes;
       std::uint64_t most = 0;
       for (std::int64_t rank = 0; rank < world; ++rank) {
-        const ByteRange part = PartOf(buffer, rank, world);
+        const ByteRange part = PartRange(buffer, rank, world);
         EXPECT_EQ(part.offset, end);
         end += part.bytes;
         least = std::min(least, part.bytes);
@@ -66,7 +66,7 @@ TEST(PartsTest, TogetherTheyAreTheBufferAndAlmostEqual) {
   }
   // No product of sizes and ranks may overflow.
   const BufferSpec huge{"b", kMaxBufferBytes};
-  const ByteRange last = PartOf(huge, kMaxWorld - 1, kMaxWorld);
+  const ByteRange last = PartRange(huge, kMaxWorld - 1, kMaxWorld);
   EXPECT_EQ(last.offset + last.bytes, kMaxBufferBytes);
 }
 
@@ -76,7 +76,7 @@ Manifest SmallManifest() {
                     .created_s = 1,
                     .program = "p",
                     .job_text = "j",
-                    .plan = PlanOf(2),
+                    .plan = MakeSmallPlan(2),
                     .hosts = "1xn1,1xn2",
                     .block_bytes = 256,
                     .parameters = {{"w", {2, 3}, 0}},
@@ -84,7 +84,7 @@ Manifest SmallManifest() {
   manifest.shards.resize(2);
   for (std::int64_t rank = 0; rank < 2; ++rank) {
     auto& shard = manifest.shards[static_cast<std::size_t>(rank)];
-    shard.bytes = ShardBytes(IdentityOf(manifest, rank));
+    shard.bytes = ShardBytes(MakeShardIdentity(manifest, rank));
     shard.sha256.fill(std::byte{9});
     shard.window = {rank, 0.25};
     manifest.cursor.micro_step = 1;
@@ -95,7 +95,7 @@ Manifest SmallManifest() {
   return manifest;
 }
 
-TEST(ManifestTest, ComesBackAsItWas) {
+TEST(ManifestTest, RoundTrips) {
   const Manifest manifest = SmallManifest();
   const auto again = ValueOrThrow(DecodeManifest("m", EncodeManifest(manifest)));
   EXPECT_EQ(again.cursor, manifest.cursor);
@@ -111,7 +111,7 @@ TEST(ManifestTest, ComesBackAsItWas) {
 }
 
 // A manifest of a run without groups has the bytes it had before there were any.
-TEST(ManifestTest, GroupsComeBackAndTakeNoRoomWithoutThem) {
+TEST(ManifestTest, GroupsRoundTripAndAreOmittedIfEmpty) {
   Manifest manifest = SmallManifest();
   const std::size_t plain = EncodeManifest(manifest).size();
   ParameterRecord& parameter = manifest.parameters[0];
@@ -123,7 +123,7 @@ TEST(ManifestTest, GroupsComeBackAndTakeNoRoomWithoutThem) {
   EXPECT_EQ(again.parameters, manifest.parameters);
 }
 
-TEST(ManifestTest, RefusesWhatCannotBe) {
+TEST(ManifestTest, RefusesInvalidValues) {
   const auto error = [](const std::function<void(Manifest&)>& change) {
     Manifest manifest = SmallManifest();
     change(manifest);
@@ -186,7 +186,7 @@ TEST(ManifestTest, RefusesWhatCannotBe) {
   EXPECT_THAT(error([](Manifest& m) { m.shards.resize(kMaxWorld + 1); }), HasSubstr("shards"));
 }
 
-TEST(ManifestTest, CountersFollowFromItsOwnJob) {
+TEST(ManifestTest, CountersFollowFromJob) {
   const auto error = [](const std::function<void(Manifest&)>& change) {
     Manifest manifest = SmallManifest();
     manifest.job_text = SmallRun::kJob;
@@ -229,20 +229,20 @@ TEST(ManifestTest, CountersFollowFromItsOwnJob) {
 }
 
 // The parameters lie inside the first buffer, and the one they would be read from has no bytes.
-TEST(ManifestTest, ParametersLieInTheBufferTheyAreReadFrom) {
+TEST(ManifestTest, ParametersAreInsideTheirBuffer) {
   Manifest manifest = SmallManifest();
   manifest.buffers = {{"decoy", 100}, {"parameters", 0}};
   EXPECT_THAT(DecodeManifest("m", EncodeManifest(manifest)),
               IsError(ErrorKind::kData, "found decoy"));
 }
 
-TEST(ManifestTest, AMillionEmptyEntriesAreRefusedUnread) {
+TEST(ManifestTest, RefusesMillionEmptyEntriesUnread) {
   Manifest manifest = SmallManifest();
   manifest.buffers.resize(1'000'000);
   EXPECT_THAT(DecodeManifest("m", EncodeManifest(manifest)), IsError(ErrorKind::kData, "fields"));
 }
 
-TEST(ManifestTest, AnyChangedOrMissingByteIsFound) {
+TEST(ManifestTest, DetectsAnyChangedOrMissingByte) {
   const std::string good = EncodeManifest(SmallManifest());
   for (std::size_t i = 0; i < good.size(); ++i) {
     for (int bit = 0; bit < 8; ++bit) {
@@ -263,14 +263,14 @@ class ShardTest : public ::testing::Test {
                           .writer_epoch = 2,
                           .block_bytes = 256,
                           .buffers = {{"parameters", 4000}, {"optimizer", 8000}}};
-  Bytes one_ = Content(PartOf(identity_.buffers[0], 1, 3).bytes, 5, 1);
-  Bytes two_ = Content(PartOf(identity_.buffers[1], 1, 3).bytes, 5, 2);
+  Bytes one_ = Content(PartRange(identity_.buffers[0], 1, 3).bytes, 5, 1);
+  Bytes two_ = Content(PartRange(identity_.buffers[1], 1, 3).bytes, 5, 2);
   std::vector<std::span<const std::byte>> parts_{one_, two_};
   TempFolder folder_;
   std::string path_ = folder_.path() + "/s";
 };
 
-TEST_F(ShardTest, ComesBackAsItWasAndSha256sumAgrees) {
+TEST_F(ShardTest, RoundTripsAndSha256sumAgrees) {
   const auto record = ValueOrThrow(WriteShard(path_, identity_, parts_, 0600));
   EXPECT_EQ(record.bytes, std::filesystem::file_size(path_));
   Bytes one(one_.size());
@@ -284,7 +284,7 @@ TEST_F(ShardTest, ComesBackAsItWasAndSha256sumAgrees) {
   EXPECT_EQ(std::system(command.c_str()), 0);
 }
 
-TEST_F(ShardTest, APartIsReadByItsBlocksAlone) {
+TEST_F(ShardTest, ReadsPartByItsBlocksOnly) {
   ASSERT_TRUE(WriteShard(path_, identity_, parts_, 0600).ok());
   Bytes all = one_;
   all.insert(all.end(), two_.begin(), two_.end());
@@ -319,7 +319,7 @@ TEST_F(ShardTest, IsNeverOverwritten) {
   EXPECT_TRUE(ReadShardFile(path_, identity_, nullptr, {}).ok());
 }
 
-TEST_F(ShardTest, OfAnotherGenerationIsRefusedByName) {
+TEST_F(ShardTest, RefusesAnotherGenerationByName) {
   const auto record = WriteShard(path_, identity_, parts_, 0600);
   const auto error = [&](const std::function<void(ShardIdentity&)>& change) {
     ShardIdentity other = identity_;
@@ -336,7 +336,7 @@ TEST_F(ShardTest, OfAnotherGenerationIsRefusedByName) {
   EXPECT_THAT(ReadShardFile(path_, identity_, &wrong, {}), IsError(ErrorKind::kData, "SHA-256"));
 }
 
-TEST_F(ShardTest, AnyChangedOrMissingByteIsFound) {
+TEST_F(ShardTest, DetectsAnyChangedOrMissingByte) {
   ASSERT_TRUE(WriteShard(path_, identity_, parts_, 0600).ok());
   std::ifstream in(path_, std::ios::binary);
   const std::string good((std::istreambuf_iterator<char>(in)), {});
@@ -357,7 +357,7 @@ TEST_F(ShardTest, AnyChangedOrMissingByteIsFound) {
   }
 }
 
-TEST_F(ShardTest, LinksAndWrongPartsAreRefused) {
+TEST_F(ShardTest, RefusesLinksAndWrongParts) {
   const auto record = WriteShard(path_, identity_, parts_, 0600);
   ASSERT_EQ(::symlink(path_.c_str(), (path_ + "l").c_str()), 0);
   EXPECT_THAT(ReadShardFile(path_ + "l", identity_, &*record, {}), IsError(ErrorKind::kIo, "sl'"));

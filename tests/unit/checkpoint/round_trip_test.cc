@@ -11,7 +11,7 @@
 namespace gaccd {
 namespace {
 
-TEST(RoundTripTest, AnyNumberOfRanksLoadsWhatAnyNumberSaved) {
+TEST(RoundTripTest, LoadsOnAnyNumberOfRanks) {
   const SmallRun run;
   for (int saved = 1; saved <= 5; ++saved) {
     const TempFolder folder;
@@ -32,7 +32,7 @@ TEST(RoundTripTest, AnyNumberOfRanksLoadsWhatAnyNumberSaved) {
 }
 
 // The others wait for the rank that reads the only shard.
-TEST(RoundTripTest, ARankThatReadsGivesSignsOfLife) {
+TEST(RoundTripTest, ReadingRankSendsHeartbeats) {
   const SmallRun run;
   const TempFolder folder;
   ASSERT_OK(SaveSteps(run, 1, {.folder = folder.Path("ckpt")}, {12}));
@@ -48,7 +48,7 @@ TEST(RoundTripTest, ARankThatReadsGivesSignsOfLife) {
   EXPECT_THAT(ticks, ElementsAre(0, 0, 1));
 }
 
-TEST(RoundTripTest, TinyBuffersLeaveSomeRanksWithoutAPart) {
+TEST(RoundTripTest, TinyBuffersLeaveSomeRanksEmpty) {
   const SmallRun run{.parameter_bytes = 4 * 922, .optimizer_bytes = 0};
   const TempFolder folder;
   ASSERT_TRUE(SaveSteps(run, 70, {.folder = folder.Path("ckpt"), .block_bytes = 64}, {1}).ok());
@@ -58,7 +58,7 @@ TEST(RoundTripTest, TinyBuffersLeaveSomeRanksWithoutAPart) {
   EXPECT_TRUE(run.Matches(*outcome->state));
 }
 
-TEST(RoundTripTest, AWindowKeepsWhatEveryRankAccumulated) {
+TEST(RoundTripTest, WindowKeepsAccumulatorsOfEveryRank) {
   const TempFolder folder;
   const SmallRun run;
   constexpr int kRanks = 3;
@@ -98,7 +98,7 @@ TEST(RoundTripTest, AWindowKeepsWhatEveryRankAccumulated) {
   }
 }
 
-TEST(RoundTripTest, EveryStartHasAHigherEpochAndNothingIsOverwritten) {
+TEST(RoundTripTest, EveryStartHasHigherEpochAndOverwritesNothing) {
   const TempFolder folder;
   const SmallRun run;
   ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder.Path("ckpt")}, {4, 8}).ok());
@@ -111,7 +111,7 @@ TEST(RoundTripTest, EveryStartHasAHigherEpochAndNothingIsOverwritten) {
                                  "step-000000000008-e000001"));
 }
 
-TEST(RoundTripTest, FoldersAreClosedToOthersUnlessAskedFor) {
+TEST(RoundTripTest, FoldersArePrivateUnlessRequested) {
   const SmallRun run;
   for (const bool group : {false, true}) {
     const TempFolder folder;
@@ -131,7 +131,7 @@ TEST(RoundTripTest, FoldersAreClosedToOthersUnlessAskedFor) {
   }
 }
 
-TEST(RoundTripTest, WhatTheJobCannotUseEndsTheSearch) {
+TEST(RoundTripTest, IncompatibleCheckpointEndsSearch) {
   const TempFolder folder;
   ASSERT_TRUE(SaveSteps(SmallRun(), 1, {.folder = folder.Path("ckpt")}, {1, 2}).ok());
   const auto comm = MakeSingle();
@@ -151,7 +151,7 @@ TEST(RoundTripTest, WhatTheJobCannotUseEndsTheSearch) {
   EXPECT_THAT(older->refused, ElementsAre("step-000000000002-e000001: not this one"));
 }
 
-TEST(RoundTripTest, AFolderWithoutGenerationsIsAFreshStart) {
+TEST(RoundTripTest, StartsFreshWithoutGenerations) {
   const TempFolder folder;
   const auto comm = MakeSingle();
   for (const std::string& path : {folder.path(), folder.path() + "/none"}) {

@@ -24,7 +24,7 @@ struct WindowOfRun {
   bool has_divisors = true;  // in the checkpoint
 };
 
-TEST(RunStateTest, AWindowIsContinuedOnlyByTheSameMicroSteps) {
+TEST(RunStateTest, WindowRequiresSameMicroSteps) {
   const WindowOfRun saved;
   const auto check = [&](const std::function<void(WindowOfRun&)>& change) {
     WindowOfRun now;

@@ -137,7 +137,7 @@ class StallTest : public ::testing::Test {
 };
 
 // The ranks exchange at a fixed interval while they wait for the disk, so no bound is exceeded.
-TEST_F(StallTest, RanksExchangeWhileADiskDoesNotAnswer) {
+TEST_F(StallTest, RanksExchangeWhileDiskHangs) {
   for (const std::string part : {"shard-00001", "MANIFEST"}) {
     const std::int64_t first = part == "MANIFEST" ? 10 : 0;
     std::atomic<int> exchanges = 0;  // of both ranks
@@ -161,7 +161,7 @@ TEST_F(StallTest, RanksExchangeWhileADiskDoesNotAnswer) {
   }
 }
 
-TEST_F(StallTest, WhatASaveTakesIsMeasuredWithoutTheBoundaries) {
+TEST_F(StallTest, MeasuresSaveWithoutBoundaries) {
   disk.Slow("shard-00001", 400ms);
   disk.Slow("MANIFEST", 300ms);
   std::array<int, 2> updates{};
@@ -185,7 +185,7 @@ TEST_F(StallTest, WhatASaveTakesIsMeasuredWithoutTheBoundaries) {
 }
 
 // Neither Save() nor Poll() waits for the disk.
-TEST_F(StallTest, TheAlarmComesOnceASaveWhileTrainingGoesOn) {
+TEST_F(StallTest, AlarmsOncePerSaveDuringTraining) {
   std::vector<std::string> warnings;
   const CheckpointOptions options = {.warn = [&](const auto& text) { warnings.push_back(text); },
                                      .alarm_after = 1s};
@@ -211,7 +211,7 @@ TEST_F(StallTest, TheAlarmComesOnceASaveWhileTrainingGoesOn) {
                                       HasSubstr("system of rank 0 on node0 and of 1 more does")))));
 }
 
-TEST_F(StallTest, OneRankThatIsToldToLeaveEndsTheWaitOnAll) {
+TEST_F(StallTest, StopOfOneRankEndsWaitOnAll) {
   std::atomic<int> asked = 0;
   const CheckpointOptions options = {
       .give_up = [&] { return disk.reached && ++asked == 3 ? GiveUp::kAsked : GiveUp::kNo; }};
@@ -235,7 +235,7 @@ TEST_F(StallTest, OneRankThatIsToldToLeaveEndsTheWaitOnAll) {
       << "not begun, so dropped";
 }
 
-TEST_F(StallTest, TrainingGoesOnWithoutASaveForWhichThereIsNoRoom) {
+TEST_F(StallTest, TrainingContinuesWithoutSpaceForSave) {
   thread_local int exchanges = 0;  // while this rank waits
   const CheckpointOptions options = {.patience = 100ms, .give_up = [] {
                                        ++exchanges;
@@ -270,7 +270,7 @@ TEST_F(StallTest, TrainingGoesOnWithoutASaveForWhichThereIsNoRoom) {
   EXPECT_TRUE(events_[0].status.ok());
 }
 
-TEST_F(StallTest, ADiskThatHangsIsWaitedForOnlySoLongAtTheEnd) {
+TEST_F(StallTest, BoundsWaitForHangingDiskAtEnd) {
   const CheckpointOptions options = {.end_patience = 7s, .give_up = [] {
                                        ThreadClock::Advance(1s);
                                        return GiveUp::kNo;
@@ -286,7 +286,7 @@ TEST_F(StallTest, ADiskThatHangsIsWaitedForOnlySoLongAtTheEnd) {
 }
 
 // The ranks take their shards back then: what has a manifest has all its shards.
-TEST_F(StallTest, AManifestThatIsNotDurableIsTakenBack) {
+TEST_F(StallTest, RemovesManifestThatIsNotDurable) {
   disk.FailFolderWith(std::string(kManifestName));
   ExpectOk(OnTwo({}, [&](auto&, auto& writer) -> Status {
     GACCD_RETURN_IF_ERROR(run_.SaveAt(writer, 1));
@@ -300,7 +300,7 @@ TEST_F(StallTest, AManifestThatIsNotDurableIsTakenBack) {
 }
 
 // The shard takes some 10 s, and then the manifest.
-TEST_F(StallTest, ASlowDiskThatMakesProgressIsWaitedFor) {
+TEST_F(StallTest, WaitsForSlowDisk) {
   std::atomic<int> waits = 0;  // of both ranks, in step
   const CheckpointOptions options = {.end_patience = 15s, .give_up = [&] {
                                        if (!disk.reached || waits >= 40) return GiveUp::kNo;
@@ -319,7 +319,7 @@ TEST_F(StallTest, ASlowDiskThatMakesProgressIsWaitedFor) {
   EXPECT_EQ(events_[0].generation.step, 1);
 }
 
-TEST_F(StallTest, ARankWithoutTimeEndsTheWaitOnAll) {
+TEST_F(StallTest, RankWithoutTimeEndsWaitOnAll) {
   std::atomic<int> asked = 0;
   const CheckpointOptions options = {
       .give_up = [&] { return ++asked == 3 ? GiveUp::kNoTime : GiveUp::kNo; }};
@@ -332,7 +332,7 @@ TEST_F(StallTest, ARankWithoutTimeEndsTheWaitOnAll) {
   }));
 }
 
-TEST_F(StallTest, LittleSpaceIsToldBeforeTheFirstSave) {
+TEST_F(StallTest, WarnsOfLittleSpaceBeforeFirstSave) {
   std::vector<std::string> warnings;
   const CheckpointOptions options = {.keep = {.newest = 3},
                                      .warn = [&](const auto& text) { warnings.push_back(text); }};

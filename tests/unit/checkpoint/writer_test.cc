@@ -35,7 +35,7 @@ void Sabotage(const std::string& folder, std::int64_t step, int rank, int world)
   for (const char* end : {"", ".tmp-1-2-3"}) EXPECT_TRUE(CreateFileOnce(shard + end, "x").ok());
 }
 
-TEST(WriterTest, CommitsAtALaterBoundary) {
+TEST(WriterTest, CommitsAtLaterBoundary) {
   const TempFolder folder;
   const SmallRun run;
   const Status status = RunThreadRanks(3, {}, [&](Communicator& comm) -> Status {
@@ -68,7 +68,7 @@ TEST(WriterTest, CommitsAtALaterBoundary) {
   EXPECT_EQ(*ReadStart(folder.Path("ckpt") + "/LATEST", 99), "step-000000000004-e000001\n");
 }
 
-TEST(WriterTest, RanksThatSaveDifferentUpdatesCommitNothing) {
+TEST(WriterTest, DoesNotCommitDifferentUpdates) {
   const TempFolder folder;
   const SmallRun run;
   std::atomic<int> refused{0};
@@ -93,7 +93,7 @@ TEST(WriterTest, RanksThatSaveDifferentUpdatesCommitNothing) {
                                                       "unfinished step-000000000004-e000001"));
 }
 
-TEST(WriterTest, SaversInARowAllArriveAndPruningKeepsTheNewest) {
+TEST(WriterTest, ConsecutiveSavesCommitAndPruningKeepsNewest) {
   const TempFolder folder;
   const SmallRun run;
   const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
@@ -113,7 +113,7 @@ TEST(WriterTest, SaversInARowAllArriveAndPruningKeepsTheNewest) {
                           "step-000000000020-e000001", "step-000000000010-e000001"));
 }
 
-TEST(WriterTest, AFailureOnOneRankGivesTheSaveUpEverywhereAndTrainingGoesOn) {
+TEST(WriterTest, FailureOnOneRankAbandonsSaveOnAllRanks) {
   const TempFolder folder;
   const SmallRun run;
   std::atomic<int> reported = 0;
@@ -142,7 +142,7 @@ TEST(WriterTest, AFailureOnOneRankGivesTheSaveUpEverywhereAndTrainingGoesOn) {
       << "the prune after step 3 took the rest of step 2";
 }
 
-TEST(WriterTest, AFailedSaveIsTriedAgainWhenItIsAskedForAgain) {
+TEST(WriterTest, RetriesFailedSaveOnRequest) {
   const TempFolder folder;
   const SmallRun run;
   const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
@@ -163,7 +163,7 @@ TEST(WriterTest, AFailedSaveIsTriedAgainWhenItIsAskedForAgain) {
 }
 
 // Only a window takes more memory than the start of the run did.
-TEST(WriterTest, ALackOfMemoryOnOneRankIsTheFailureOfTheSaveOnAll) {
+TEST(WriterTest, OutOfMemoryOnOneRankFailsSaveOnAll) {
 #ifdef GACCD_SANITIZED
   GTEST_SKIP() << "a sanitizer's allocator ends the program instead";
 #endif
@@ -185,7 +185,7 @@ TEST(WriterTest, ALackOfMemoryOnOneRankIsTheFailureOfTheSaveOnAll) {
   ASSERT_TRUE(status.ok()) << status.message();
 }
 
-TEST(WriterTest, TooManyFailuresInARowEndTheRun) {
+TEST(WriterTest, EndsRunAfterTooManyConsecutiveFailures) {
   const TempFolder folder;
   const SmallRun run;
   const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
@@ -210,7 +210,7 @@ TEST(WriterTest, TooManyFailuresInARowEndTheRun) {
   ASSERT_TRUE(status.ok()) << status.message();
 }
 
-TEST(LeaseTest, TheSecondWriterIsRefusedAndToldWhoTheFirstIs) {
+TEST(LeaseTest, RefusesSecondWriterNamingFirst) {
   const TempFolder folder;
   const auto first = ValueOrThrow(WriterLease::Take(folder.path(), MakeOwnerName("123", 0)));
   EXPECT_EQ(first.epoch(), 1);
@@ -221,7 +221,7 @@ TEST(LeaseTest, TheSecondWriterIsRefusedAndToldWhoTheFirstIs) {
   EXPECT_TRUE(first.Check().ok());
 }
 
-TEST(LeaseTest, WaitsForTheAttemptBeforeAsLongAsItIsGiven) {
+TEST(LeaseTest, WaitsForPreviousAttemptForGivenTime) {
   const TempFolder folder;
   const auto first = ValueOrThrow(WriterLease::Take(folder.path(), MakeOwnerName("123", 0)));
   const auto comm = MakeSingle();
@@ -231,7 +231,7 @@ TEST(LeaseTest, WaitsForTheAttemptBeforeAsLongAsItIsGiven) {
               IsError(ErrorKind::kTempFail, "has not ended for 0 s"));
 }
 
-TEST(LeaseTest, AnotherFolderInItsPlaceIsNotWritten) {
+TEST(LeaseTest, DoesNotWriteReplacedFolder) {
   const TempFolder folder;
   const std::string path = folder.path() + "/ckpt";
   std::filesystem::create_directory(path);
@@ -242,7 +242,7 @@ TEST(LeaseTest, AnotherFolderInItsPlaceIsNotWritten) {
   EXPECT_THAT(lease.Check(), HasKind(ErrorKind::kConfig));
 }
 
-TEST(LeaseTest, EpochsRiseAndSurviveALostClaim) {
+TEST(LeaseTest, EpochsIncreaseAfterLostClaim) {
   const TempFolder folder;
   EXPECT_EQ(WriterLease::Take(folder.path(), Me())->epoch(), 1);
   EXPECT_EQ(WriterLease::Take(folder.path(), Me())->epoch(), 2);
@@ -251,7 +251,7 @@ TEST(LeaseTest, EpochsRiseAndSurviveALostClaim) {
   EXPECT_EQ(WriterLease::Take(folder.path(), Me())->epoch(), 8);
 }
 
-TEST(LeaseTest, TheLastEpochHoldsAndNoneFollows) {
+TEST(LeaseTest, LastEpochIsFinal) {
   const TempFolder folder;
   (void)folder.Write(".epoch-999999998", "job 9 process 1 on n2\n");
   {
@@ -262,7 +262,7 @@ TEST(LeaseTest, TheLastEpochHoldsAndNoneFollows) {
   EXPECT_THAT(WriterLease::Take(folder.path(), Me()), HasKind(ErrorKind::kData));
 }
 
-TEST(LeaseTest, ADeadOwnerOfThisHostIsNoObstacle) {
+TEST(LeaseTest, DeadOwnerOfThisHostDoesNotBlock) {
   const TempFolder folder;
   const pid_t child = ::fork();
   if (child == 0) {
@@ -282,7 +282,7 @@ TEST(LeaseTest, ADeadOwnerOfThisHostIsNoObstacle) {
   EXPECT_EQ(WriterLease::Take(folder.path(), Me())->epoch(), 3);
 }
 
-TEST(LeaseTest, AWriterThatWasReplacedNeverCommits) {
+TEST(LeaseTest, ReplacedWriterDoesNotCommit) {
   const TempFolder folder;
   const SmallRun run;
   const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
@@ -343,7 +343,7 @@ std::string Removed(const std::string& kinds, const KeepPolicy& policy, std::int
   return steps;
 }
 
-TEST(GenerationsTest, WhatIsKept) {
+TEST(GenerationsTest, SelectsGenerationsToKeep) {
   EXPECT_EQ(Removed("CCCC", {.newest = 2}), "2 1 ");
   EXPECT_EQ(Removed("C", {.newest = 2}), "");
   EXPECT_EQ(Removed("UCCC", {.newest = 1}), "2 1 ") << "the newest may be being written";
@@ -358,7 +358,7 @@ TEST(GenerationsTest, WhatIsKept) {
       << "a damaged one is no milestone";
 }
 
-TEST(GenerationsTest, TheBestIsKeptInAdditionToTheNewest) {
+TEST(GenerationsTest, KeepsBestInAdditionToNewest) {
   const auto at = [](std::int64_t step) {
     return Generation{.epoch = 1, .step = step, .committed = true};
   };
@@ -369,7 +369,7 @@ TEST(GenerationsTest, TheBestIsKeptInAdditionToTheNewest) {
 }
 
 // The folder of a generation was exchanged for a link after it was listed.
-TEST(GenerationsTest, NothingIsRemovedThroughALink) {
+TEST(GenerationsTest, DoesNotRemoveThroughLinks) {
   const TempFolder folder;
   const Generation generation{.epoch = 1, .step = 2};
   const std::string victim = folder.path() + "/thesis";
@@ -384,7 +384,7 @@ TEST(GenerationsTest, NothingIsRemovedThroughALink) {
   EXPECT_TRUE(std::filesystem::exists(manifest));
 }
 
-TEST(GenerationsTest, OfEqualMilestonesTheOneOfTheLineThatWentOnStays) {
+TEST(GenerationsTest, KeepsMilestoneOfContinuedBranch) {
   const auto at = [](std::int64_t epoch, std::int64_t step) {
     return Generation{.epoch = epoch, .step = step, .committed = true};
   };

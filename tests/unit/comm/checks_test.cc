@@ -22,7 +22,7 @@ class ChecksTest : public ::testing::Test {
   std::vector<float> b_ = std::vector<float>(8);
 };
 
-TEST_F(ChecksTest, AllReduceTakesTheSameMemoryOrApart) {
+TEST_F(ChecksTest, AllReduceAcceptsSameOrDisjointMemory) {
   EXPECT_TRUE(CheckAllReduce(View(std::span(a_)), View(std::span(a_))).ok());
   EXPECT_TRUE(CheckAllReduce(View(std::span(a_)), View(std::span(b_))).ok());
   EXPECT_TRUE(CheckAllReduce(View(std::span(a_).first(4)), View(std::span(a_).subspan(4))).ok());
@@ -60,7 +60,7 @@ TEST_F(ChecksTest, GatherNeedsOneCountPerRank) {
       "'out' must have 8 elements, found 7");
 }
 
-TEST_F(ChecksTest, CountsMustNotBeNegativeNorOverflow) {
+TEST_F(ChecksTest, RefusesNegativeOrOverflowingCounts) {
   const std::array<std::int64_t, 2> negative = {9, -1};
   ExpectOperandsRefused(CheckAllGather({}, negative, View(std::span(b_)), 1, 2), "negative");
   const std::array<std::int64_t, 2> huge = {std::numeric_limits<std::int64_t>::max(), 1};
@@ -68,7 +68,7 @@ TEST_F(ChecksTest, CountsMustNotBeNegativeNorOverflow) {
       CheckAllGather(View(std::span(a_).first(1)), huge, View(std::span(b_)), 1, 2), "overflows");
 }
 
-TEST_F(ChecksTest, ScatterIsTheReverse) {
+TEST_F(ChecksTest, ChecksScatterLikeGather) {
   const std::array<std::int64_t, 2> counts = {3, 5};
   EXPECT_TRUE(
       CheckReduceScatter(View(std::span(a_)), counts, View(std::span(b_).first(5)), 1, 2).ok());
@@ -93,7 +93,7 @@ TEST_F(ChecksTest, RootMustExist) {
   ExpectOperandsRefused(CheckBroadcast(View(std::span(a_)), -1, 2), "found -1");
 }
 
-TEST_F(ChecksTest, OffsetsAddUp) {
+TEST_F(ChecksTest, ComputesOffsets) {
   const std::array<std::int64_t, 3> counts = {3, 0, 5};
   EXPECT_EQ(PartOffset(counts, 0), 0U);
   EXPECT_EQ(PartOffset(counts, 1), 3U);

@@ -21,7 +21,7 @@ NcclApi WithVersion(int code) {
   return api;
 }
 
-TEST(NcclApi, LoadedCompletelyOrNotAtAll) {
+TEST(NcclApi, LoadsCompletelyOrNotAtAll) {
   const auto loaded = LoadNccl();
   if (!loaded.ok()) {
     EXPECT_THAT(loaded, IsError(ErrorKind::kUnavailable, "libnccl.so.2"));
@@ -43,7 +43,7 @@ TEST(NcclApi, VersionIsNotTooOld) {
       IsError(ErrorKind::kUnavailable, "needs 2.27.0 or newer, the loaded libnccl.so.2 is 2.26.5"));
 }
 
-TEST(NcclApi, ErrorsHaveTheirText) {
+TEST(NcclApi, ErrorsHaveText) {
   NcclApi api = WithVersion(NCCL_VERSION_CODE);
   api.GetErrorString = [](ncclResult_t) { return "remote error"; };
   api.GetLastError = [](ncclComm_t) { return "socket closed"; };

@@ -65,7 +65,7 @@ TEST(NcclBoard, RankThatDidNotEnter) {
   EXPECT_THAT(board.GaveUp(), IsEmpty());
 }
 
-TEST(NcclBoard, RankWithoutASignOfLife) {
+TEST(NcclBoard, RankWithoutHeartbeat) {
   const RankOne other(/*gives_up=*/false);
   NcclBoard board;
   other.WatchedBy(&board);
@@ -83,7 +83,7 @@ TEST(NcclBoard, RankThatGaveUp) {
               ElementsAre(MissingRank{1, Absence::kGaveUp}));
 }
 
-TEST(NcclBoard, WhoeverCannotBeSeenIsUnknown) {
+TEST(NcclBoard, InvisibleRankIsUnknown) {
   NcclBoard board;
   board.Watch(1, {getpid(), ThisProcess().pid_namespace + 1}, board.fd());
   board.Watch(2, ThisProcess(), 9'999);

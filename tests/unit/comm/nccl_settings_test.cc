@@ -22,7 +22,7 @@ Environment Variables(const std::map<std::string, std::string>& variables) {
   };
 }
 
-TEST(NcclRoots, OneForSmallWorldsAndTheFirstOfEachPartForLargeOnes) {
+TEST(NcclRoots, OneRootForSmallWorldsOnePerPartForLarge) {
   EXPECT_THAT(NcclRoots(1), ElementsAre(0));
   EXPECT_THAT(NcclRoots(64), ElementsAre(0));
   EXPECT_THAT(NcclRoots(65), ElementsAre(0, 33));
@@ -31,7 +31,7 @@ TEST(NcclRoots, OneForSmallWorldsAndTheFirstOfEachPartForLargeOnes) {
   EXPECT_THAT(NcclRoots(7, 3), ElementsAre(0, 3, 5));
 }
 
-TEST(NcclRoots, NoPartIsLargerThanAsked) {
+TEST(NcclRoots, PartsAreAtMostRequestedSize) {
   for (int ranks = 1; ranks <= 300; ++ranks) {
     for (const int most : {1, 2, 7, 64}) {
       std::vector<int> roots = NcclRoots(ranks, most);
@@ -45,23 +45,23 @@ TEST(NcclRoots, NoPartIsLargerThanAsked) {
   }
 }
 
-TEST(NcclSettings, NoServiceThatAnswersStrangers) {
+TEST(NcclSettings, DisablesOpenServices) {
   EXPECT_THAT(NcclSettings(), Contains(Pair("NCCL_RAS_ENABLE", "0")));
 }
 
-TEST(NcclSettings, TheSameBitsNeedOneAlgorithmAndNoSumsInTheSwitch) {
+TEST(NcclSettings, DeterministicUsesOneAlgorithmWithoutSwitchSums) {
   EXPECT_THAT(NcclDeterministicSettings(),
               ElementsAre(Pair("NCCL_NVLS_ENABLE", "0"), Pair("NCCL_ALGO", "Ring")));
 }
 
-TEST(NcclSettings, WindowsOnlyWhereAUserAsksForThem) {
+TEST(NcclSettings, UsesWindowsOnlyOnRequest) {
   EXPECT_THAT(NcclSettings(), Contains(Pair("NCCL_WIN_ENABLE", "0")));
   EXPECT_FALSE(NcclWindowsWanted(Variables({})));
   EXPECT_FALSE(NcclWindowsWanted(Variables({{"NCCL_WIN_ENABLE", "0"}})));
   EXPECT_TRUE(NcclWindowsWanted(Variables({{"NCCL_WIN_ENABLE", "1"}})));
 }
 
-TEST(NcclSettings, MultiprocessorsThatAUserHasSet) {
+TEST(NcclSettings, KeepsUserMultiprocessors) {
   EXPECT_EQ(NcclMaxCtas(Variables({})), kNcclMaxCtas);
   EXPECT_EQ(NcclMaxCtas(Variables({{"NCCL_MAX_CTAS", "8"}})), 8);
   for (const char* wrong : {"", "0", "-1", "x", "8x", "99999999999"}) {
@@ -69,13 +69,13 @@ TEST(NcclSettings, MultiprocessorsThatAUserHasSet) {
   }
 }
 
-TEST(NcclSharing, EveryRankIsAHostOfItsOwn) {
+TEST(NcclSharing, EveryRankIsASeparateHost) {
   const EnvironmentSettings settings = NcclSharingSettings(Variables({}), "n0-17");
   EXPECT_THAT(settings, Contains(Pair("NCCL_HOSTID", "n0-17")));
   EXPECT_THAT(settings, Contains(Pair("NCCL_NET", "Socket")));
 }
 
-TEST(NcclSharing, LoopbackOnlyWhereAllRanksAreOnOneMachine) {
+TEST(NcclSharing, UsesLoopbackOnlyOnOneMachine) {
   const auto loopback = Contains(Pair("NCCL_SOCKET_IFNAME", "lo"));
   const auto settings = [](const std::map<std::string, std::string>& variables) {
     return NcclSharingSettings(Variables(variables), "n0-17");
@@ -89,7 +89,7 @@ TEST(NcclSharing, LoopbackOnlyWhereAllRanksAreOnOneMachine) {
   EXPECT_THAT(settings({}), ::testing::Not(loopback));
 }
 
-TEST(NcclSharing, WhatTheUserHasSetStays) {
+TEST(NcclSharing, KeepsUserSettings) {
   const EnvironmentSettings settings = {{"NCCL_NET", "Socket"}, {"NCCL_ALGO", "Ring"}};
   EXPECT_THAT(MissingSettings(settings, Variables({{"NCCL_NET", "IB"}})),
               ElementsAre(Pair("NCCL_ALGO", "Ring")));
@@ -97,7 +97,7 @@ TEST(NcclSharing, WhatTheUserHasSetStays) {
               ElementsAre(Pair("NCCL_ALGO", "Ring")));
 }
 
-TEST(NcclSharing, SettingsArriveInTheEnvironment) {
+TEST(NcclSharing, SetsEnvironment) {
   ApplySettings({{"GACCD_TEST_OF_SETTINGS", "x1"}});
   EXPECT_STREQ(std::getenv("GACCD_TEST_OF_SETTINGS"), "x1");
   unsetenv("GACCD_TEST_OF_SETTINGS");

@@ -74,7 +74,7 @@ class NcclWatchTest : public ::testing::Test {
   ncclComm_t other_ = nullptr;
 };
 
-TEST_F(NcclWatchTest, DeadPeerIsNamedLongBeforeTheBound) {
+TEST_F(NcclWatchTest, NamesDeadPeerBeforeBound) {
   OtherProcess other;
   const auto watch = StartWatch(other);
   const auto stream = CudaStream::Create();
@@ -99,7 +99,7 @@ TEST_F(NcclWatchTest, DeadPeerIsNamedLongBeforeTheBound) {
 }
 
 // A rank that has done its part may leave before the others.
-TEST_F(NcclWatchTest, DeathIsNoErrorWhileNothingIsInFlight) {
+TEST_F(NcclWatchTest, IgnoresDeathWithoutOperations) {
   OtherProcess other;
   const auto watch = StartWatch(other);
   other.Kill();
@@ -107,7 +107,7 @@ TEST_F(NcclWatchTest, DeathIsNoErrorWhileNothingIsInFlight) {
   EXPECT_TRUE(watch->failure().ok());
 }
 
-TEST_F(NcclWatchTest, DeathEndsACallThatIsInProgress) {
+TEST_F(NcclWatchTest, DeathEndsCallInProgress) {
   OtherProcess other;
   const auto watch = StartWatch(other);
   other.Kill();
@@ -127,7 +127,7 @@ TEST_F(NcclWatchTest, DeathEndsACallThatIsInProgress) {
 
 // As Poll() does when the heartbeat has found a rank lost. The heartbeat ends this process if that
 // takes longer than 3 s.
-TEST_F(NcclWatchTest, AnErrorFromOutsideDoesNotWaitForAnAbortThatDoesNotEnd) {
+TEST_F(NcclWatchTest, ExternalErrorDoesNotWaitForHangingAbort) {
   const NcclApi& api = *StandInNccl();
   const OtherProcess other;
   const auto watch = StartWatch(other);

@@ -13,7 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-TEST(NodeGateTest, SleepEndsWithTime) {
+TEST(NodeGateTest, SleepTimesOut) {
   NodeGate gate{};
   const auto start = Clock::now();
   gate.Sleep(1, start + std::chrono::milliseconds(20));
@@ -22,7 +22,7 @@ TEST(NodeGateTest, SleepEndsWithTime) {
   EXPECT_EQ(gate.sleepers.load(), 0U);
 }
 
-TEST(NodeGateTest, ReachedTargetsDoNotSleep) {
+TEST(NodeGateTest, DoesNotSleepIfTargetIsReached) {
   NodeGate gate{};
   gate.Add(3, 3);
   EXPECT_TRUE(gate.Reached(3));

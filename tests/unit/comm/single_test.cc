@@ -23,7 +23,7 @@ TEST(Single, RefusesWrongArguments) {
   EXPECT_FALSE(comm->Broadcast(View(std::span(a)), 1).ok());
 }
 
-TEST(Single, AfterAbortOnlyAnswersWithTheError) {
+TEST(Single, ReturnsErrorAfterAbort) {
   const auto comm = MakeSingle();
   comm->Abort(70);
   EXPECT_THAT(comm->Barrier(), IsError(ErrorKind::kUnavailable, "exit code 70"));
@@ -31,7 +31,7 @@ TEST(Single, AfterAbortOnlyAnswersWithTheError) {
   EXPECT_FALSE(comm->Split(0, 0).ok());
 }
 
-TEST(HostMemory, SaysSoWhenThereIsNone) {
+TEST(HostMemory, ReportsThatThereIsNone) {
   const auto memory = AllocateHostMemory(std::size_t{1} << 62);
   EXPECT_THAT(memory, HasKind(ErrorKind::kConfig));
   EXPECT_THAT(

@@ -20,7 +20,7 @@ constexpr std::size_t kCount = kElements - 40;
 
 // Integers are unsigned here because the promise is that they wrap around.
 template <typename T>
-constexpr DType TypeOf() {
+constexpr DType ElementDType() {
   if constexpr (std::is_same_v<T, std::uint32_t>) {
     return DType::kI32;
   } else if constexpr (std::is_same_v<T, std::uint64_t>) {
@@ -57,7 +57,7 @@ class SumRangeTest : public ::testing::Test {
   }
 
   Status SumTo(std::span<void* const> outputs, std::size_t out_first) const {
-    return SumRange(TypeOf<T>(), pointers_, kFirst, outputs, out_first, kCount);
+    return SumRange(ElementDType<T>(), pointers_, kFirst, outputs, out_first, kCount);
   }
 
   std::vector<std::vector<T>> inputs_;
@@ -98,7 +98,7 @@ TYPED_TEST(SumRangeTest, OneOutputMayBeAnyInput) {
   }
 }
 
-TYPED_TEST(SumRangeTest, WritesAnyNumberOfOutputsAtTheirOffset) {
+TYPED_TEST(SumRangeTest, WritesAnyNumberOfOutputsAtOffset) {
   for (int ranks = 1; ranks <= 5; ++ranks) {
     for (std::size_t outs = 1; outs <= 6; ++outs) {
       this->Make(ranks);
@@ -128,7 +128,7 @@ TEST(SumRange, NoElementsChangeNothing) {
   }
 }
 
-TEST(SumRange, RefusesTypesThatAreNotSummed) {
+TEST(SumRange, RefusesUnsupportedTypes) {
   for (const std::size_t ranks : {1UL, 2UL, 5UL}) {
     std::vector<std::uint8_t> data(ranks, 3);
     std::vector<void*> pointers;
@@ -156,7 +156,7 @@ T Sum(T a, T b) {
   return sum;
 }
 
-TEST(SumRange, KeepsNegativeZeroAndNotANumber) {
+TEST(SumRange, KeepsNegativeZeroAndNan) {
   EXPECT_TRUE(std::signbit(Sum(-0.0F, -0.0F)));
   EXPECT_TRUE(std::isnan(Sum(1.0F, std::nanf(""))));
   EXPECT_TRUE(
@@ -165,7 +165,7 @@ TEST(SumRange, KeepsNegativeZeroAndNotANumber) {
             std::numeric_limits<std::int32_t>::min());
 }
 
-TEST(WorkerSlice, CoversEverythingOnceOnLineBoundaries) {
+TEST(WorkerSlice, CoversRangeOnceOnLineBoundaries) {
   for (const std::size_t count : {0UL, 1UL, 15UL, 16UL, 17UL, 314UL, 4097UL, 669'706UL}) {
     for (const int workers : {1, 2, 3, 7, 8, 240}) {
       std::size_t next = 0;

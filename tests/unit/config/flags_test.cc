@@ -61,7 +61,7 @@ std::string TextOfJobField(const Flags& flags, std::string_view path) {
   return value;
 }
 
-TEST(FlagsTest, ThePublishedCommand) {
+TEST(FlagsTest, PublishedCommand) {
   const Flags flags = ParseOk({"--nodes", "30", "--target-batch", "3072"});
   EXPECT_EQ(flags.verb, Verb::kPlan);
   EXPECT_EQ(flags.nodes, 30);
@@ -70,7 +70,7 @@ TEST(FlagsTest, ThePublishedCommand) {
   EXPECT_FALSE(SetsJobField(flags, "batch.micro"));
 }
 
-TEST(VerbTableTest, FlagsAndVerbsNameEachOther) {
+TEST(VerbTableTest, FlagsAndVerbsAreConsistent) {
   for (const VerbRow& row : VerbTable()) {
     EXPECT_EQ(*ParseVerb(row.name), row.verb);
     EXPECT_LT(row.name.size(), 10) << "the column of the overview";
@@ -98,13 +98,13 @@ Arrival Sets(const std::string& flag, const std::string& path, const std::string
   return {flag, [=](const Flags& flags) { EXPECT_EQ(TextOfJobField(flags, path), value) << flag; }};
 }
 
-TEST(FlagsTest, NothingAtAllAsksForHelp) {
+TEST(FlagsTest, NoArgumentsShowHelp) {
   EXPECT_EQ(ParseOk({}).verb, Verb::kHelp);
   const auto in_a_step = ParseFlags({}, Variables({{"OMPI_COMM_WORLD_SIZE", "2"}}));
   EXPECT_EQ(in_a_step->verb, Verb::kTrain);
 }
 
-TEST(FlagsTest, AFlagOfAnotherVerbIsRefusedButNotInAFlagFile) {
+TEST(FlagsTest, RefusesFlagOfAnotherVerbExceptInFlagFile) {
   const Flags verdict = ParseOk({"verdict", "--attempt-dir=a", "--srun-rc=75"});
   EXPECT_EQ(verdict.attempt_dir, "a");
   EXPECT_EQ(verdict.srun_rc, 75);
@@ -124,7 +124,7 @@ TEST(FlagsTest, AFlagOfAnotherVerbIsRefusedButNotInAFlagFile) {
   EXPECT_EQ(ParseOk({"selftest", flag.c_str()}).nodes, 3);
 }
 
-TEST(FlagsTest, AFormatThatTheVerbDoesNotHaveIsRefused) {
+TEST(FlagsTest, RefusesFormatOfAnotherVerb) {
   for (const char* verb : {"check", "selftest", "verdict"}) {
     EXPECT_EQ(ParseOk({verb, "--format=json"}).format, OutputFormat::kJson);
     EXPECT_THAT(UsageError({verb, "--format=txtpb"}), HasSubstr("text or json, found txtpb"));
@@ -152,7 +152,7 @@ TEST(FlagsTest, LogsTakesItsFilters) {
   EXPECT_TRUE(flags.follow && flags.events);
 }
 
-TEST(FlagsTest, TheMicroBatchByTheMemory) {
+TEST(FlagsTest, MicroBatchFromMemory) {
   const Flags flags = ParseOk({"train", "--job=j", "--micro-batch=auto", "--memory=80GB"});
   EXPECT_TRUE(flags.micro_batch_auto);
   EXPECT_EQ(flags.memory, "80GB");
@@ -181,7 +181,7 @@ TEST(FlagsTest, TheMicroBatchByTheMemory) {
   EXPECT_EQ(UsageError({"status", "--micro-batch=auto"}), "status takes no --micro-batch");
 }
 
-TEST(FlagsTest, EveryFlagArrives) {
+TEST(FlagsTest, ParsesEveryFlag) {
   const std::vector<Arrival> arrivals = {
       Is("--nodes=2", &Flags::nodes, 2),
       Is("--local-ranks=3", &Flags::local_ranks, 3),
@@ -237,7 +237,7 @@ TEST(FlagsTest, EveryFlagArrives) {
   for (const Arrival& arrival : arrivals) arrival.check(flags);
 }
 
-TEST(FlagsTest, SetTakesEveryFieldOfTheJobByTypeAndRange) {
+TEST(FlagsTest, SetAcceptsEveryJobFieldByTypeAndRange) {
   const Flags flags = ParseOk({"train", "--set", "optimizer.lr=0.5", "--set=epochs=3", "--set",
                                "model.layer[2].linear.out=7", "--epochs=4"});
   ASSERT_EQ(flags.job_fields.size(), 4U);
@@ -262,19 +262,19 @@ TEST(FlagsTest, SetTakesEveryFieldOfTheJobByTypeAndRange) {
   EXPECT_EQ(UsageError({"check", "--set", "epochs=1"}), "check takes no --set");
 }
 
-TEST(FlagsTest, TheStructHasTheDefaultsOfTheDescription) {
+TEST(FlagsTest, StructDefaultsEqualDescription) {
   EXPECT_EQ(SharedFlagsText({FromProto(proto::Flags())}), SharedFlagsText(Flags{}));
   EXPECT_EQ(Name(OnNonfinite::kDropMicroBatch), "drop-micro-batch");
   EXPECT_EQ(Name(OnBadRecord::kSkip), "skip");
 }
 
-TEST(FlagsTest, SignalsThatCannotBeServedAreRefused) {
+TEST(FlagsTest, RefusesUnsupportedSignals) {
   EXPECT_THAT(UsageError({"train", "--stop-signals=TERM,KILL"}),
               AllOf(HasSubstr("--stop-signals=TERM,KILL"), HasSubstr("'KILL'")));
   EXPECT_EQ(ParseOk({"train"}).stop_signals, "USR1,USR2,TERM");
 }
 
-TEST(FlagsTest, NothingIsLeftOverFromAnEarlierParse) {
+TEST(FlagsTest, ParsesIndependently) {
   ParseOk({"--nodes=30", "--strict", "--format=json", "--job=a", "--tf32"});
   const Flags flags = ParseOk({});
   EXPECT_FALSE(flags.save_every_seconds) << "a request for checkpoints differs from the default";
@@ -328,7 +328,7 @@ TEST(FlagsTest, AllVerbs) {
   }
 }
 
-TEST(FlagsTest, TheEnvironmentChoosesTheVerb) {
+TEST(FlagsTest, EnvironmentSelectsVerb) {
   const std::map<std::string, std::string> step = {{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "3"}};
   EXPECT_EQ(DefaultVerb(Variables({})), Verb::kPlan);
   EXPECT_EQ(DefaultVerb(Variables(step)), Verb::kTrain);
@@ -343,7 +343,7 @@ TEST(FlagsTest, TheEnvironmentChoosesTheVerb) {
   EXPECT_EQ(ParseFlags(plan, Variables(step))->verb, Verb::kPlan);
 }
 
-TEST(FlagsTest, UnknownFlagsAndVerbsAreQuotedWithASuggestion) {
+TEST(FlagsTest, QuotesUnknownFlagsAndVerbsWithSuggestion) {
   EXPECT_EQ(UsageError({"--nodse=3"}), "unknown flag '--nodse=3' (did you mean --nodes?)");
   EXPECT_EQ(UsageError({"--xyzzy"}), "unknown flag '--xyzzy'");
   EXPECT_EQ(UsageError({"--target-batches", "3"}),
@@ -394,7 +394,7 @@ TEST(FlagsTest, MissingValues) {
   EXPECT_EQ(UsageError({"--flagfile="}), "--flagfile needs a value");
 }
 
-TEST(FlagsTest, WrongValuesAreQuoted) {
+TEST(FlagsTest, QuotesWrongValues) {
   EXPECT_EQ(UsageError({"--nodes", "-5"}), "--nodes=-5: must be at least 1");
   for (const char* flag :
        {"--nodes=0", "--gpus-per-node=0", "--micro-batch=0", "--target-batch=0", "--log-every=0"}) {
@@ -453,7 +453,7 @@ std::string FileError(const std::string& path) {
   return UsageError({argument.c_str()});
 }
 
-TEST_F(FlagFileTest, ReadsFlagsInTheirPlace) {
+TEST_F(FlagFileTest, ReadsFlagsInOrder) {
   const std::string path =
       Write("a.flags", "# a comment\r\n\n  --nodes=30\r\n--target_batch 3072\n--strict");
   const Flags flags = ParseFileOk(path);
@@ -466,7 +466,7 @@ TEST_F(FlagFileTest, ReadsFlagsInTheirPlace) {
   EXPECT_EQ(ParseOk({"--flagfile", path.c_str()}).nodes, 30);
 }
 
-TEST_F(FlagFileTest, FilesReadFiles) {
+TEST_F(FlagFileTest, ReadsNestedFiles) {
   const std::string inner = Write("inner", "--nodes=3\n");
   const std::string other = Write("other", "--seed=4\n");
   const std::string outer = Write("outer", "--flagfile=" + inner + "," + other + "\n");
@@ -474,7 +474,7 @@ TEST_F(FlagFileTest, FilesReadFiles) {
   EXPECT_EQ(TextOfJobField(ParseFileOk(outer), "seed"), "4");
 }
 
-TEST_F(FlagFileTest, EveryMistakeIsFoundWithItsLine) {
+TEST_F(FlagFileTest, ReportsEveryMistakeWithLine) {
   const std::string path = folder_ + "/f";
   const auto error = [&](const std::string& text) { return FileError(Write("f", text)); };
   EXPECT_EQ(error("--nodes=1\n--nodse=3\n"),
@@ -490,13 +490,13 @@ TEST_F(FlagFileTest, EveryMistakeIsFoundWithItsLine) {
   EXPECT_EQ(error("--flagfile="), path + ":1: --flagfile needs a value");
 }
 
-TEST_F(FlagFileTest, AFileThatReadsItselfEnds) {
+TEST_F(FlagFileTest, RefusesRecursiveFile) {
   const std::string path = folder_ + "/f";
   EXPECT_THAT(FileError(Write("f", "--flagfile=" + path)),
               AllOf(HasSubstr(":1: --flagfile="), HasSubstr("does it read itself?")));
 }
 
-TEST_F(FlagFileTest, FilesThatOthersMayHaveWritten) {
+TEST_F(FlagFileTest, RefusesFilesWritableByOthers) {
   const std::string path = Write("f", "--nodes=3\n");
   ASSERT_EQ(::chmod(path.c_str(), 0664), 0);
   EXPECT_EQ(ParseFileOk(path).nodes, 3) << "the user's own group, by many sites' umask";
@@ -508,7 +508,7 @@ TEST_F(FlagFileTest, FilesThatOthersMayHaveWritten) {
   EXPECT_THAT(FileError(path), HasSubstr("belongs to user 4711"));
 }
 
-TEST_F(FlagFileTest, FilesThatCannotBeRead) {
+TEST_F(FlagFileTest, RefusesUnreadableFiles) {
   const auto kind = [](const std::string& path) {
     const std::string argument = "--flagfile=" + path;
     const Result<Flags> flags = ParseArguments({argument.c_str()});

@@ -12,7 +12,7 @@
 namespace gaccd {
 namespace {
 
-TEST(FlatJsonTest, NumbersStayWhatTheyAre) {
+TEST(FlatJsonTest, NumbersRoundTrip) {
   proto::Plan plan;
   EXPECT_EQ(FlatJson(plan), "{}");
   plan.set_nodes(std::numeric_limits<std::int64_t>::max());

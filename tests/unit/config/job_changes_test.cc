@@ -16,7 +16,7 @@ struct Changes {
   const char* reported;
 };
 
-TEST(JobChangesTest, EachFieldSaysWhatAnotherValueMeans) {
+TEST(JobChangesTest, EveryFieldHasChangeText) {
   const Job was = [] {
     Job job = tests::SmallRegression();
     job.optimizer = {.lr = 0.1, .kind = AdamWSpec{}};
@@ -62,7 +62,7 @@ TEST(JobChangesTest, EachFieldSaysWhatAnotherValueMeans) {
 }
 
 // The same graph in another folder is the same model.
-TEST(JobChangesTest, AGraphIsItsDigest) {
+TEST(JobChangesTest, GraphIsComparedByDigest) {
   Job was = tests::SmallRegression();
   was.model.layer.clear();
   was.model.architecture = GraphSpec{.path = "/a", .digest = "12"};

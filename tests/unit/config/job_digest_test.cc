@@ -43,7 +43,7 @@ TEST(JobTextTest, LossScaleOfFp16) {
               HasSubstr("precision: only GPUs compute in fp16, expected f32 or bf16, found fp16"));
 }
 
-TEST(JobOverlayTest, FlagsWinOverTheJob) {
+TEST(JobOverlayTest, FlagsOverrideJob) {
   Flags flags;
   const Job same = *OverlayFlags(ParseOk(kFull), flags);
   EXPECT_EQ(JobText(same), JobText(ParseOk(kFull)));
@@ -87,7 +87,7 @@ TEST(JobOverlayTest, FlagsWinOverTheJob) {
   EXPECT_THAT(OverlayFlags(ParseOk(kFull), flags), IsError(ErrorKind::kConfig, "epochs: 0"));
 }
 
-TEST(JobOverlayTest, SetNamesWhatTheJobDoesNotHave) {
+TEST(JobOverlayTest, SetNamesUnknownFields) {
   const auto set = [](const std::string& path, const std::string& value) {
     const Flags flags{.job_fields = {{path, value, "--set " + path + "=" + value}}};
     return OverlayFlags(ParseOk(kFull), flags);
@@ -103,7 +103,7 @@ TEST(JobOverlayTest, SetNamesWhatTheJobDoesNotHave) {
             0.125);
 }
 
-TEST(JobOverlayTest, SetTakesElementsOfListsOfNumbers) {
+TEST(JobOverlayTest, SetAcceptsListElements) {
   const std::string text = With(kMinimal, "layer { name: \"fc\" linear { in: 10 out: 1 } }",
                                 "mlp { widths: 10 widths: 8 widths: 1 }");
   const auto set = [&](const std::string& index, const std::string& value) {
@@ -139,7 +139,7 @@ std::string ProblemOfList(const google::protobuf::FieldDescriptor& list, double 
   return CheckFields(*message).message();
 }
 
-TEST(JobTextTest, EveryListOfNumbersHasItsRange) {
+TEST(JobTextTest, ChecksRangeOfEveryNumberList) {
   int ranges = 0;
   for (const NamedField& leaf : LeafFields(*proto::Job::descriptor())) {
     const auto& field = *leaf.field;
@@ -163,7 +163,7 @@ TEST(JobTextTest, EveryListOfNumbersHasItsRange) {
 
 // Those enums that are not made from proto/.
 template <typename E>
-void ExpectNamesOf(std::string_view path) {
+void ExpectNames(std::string_view path) {
   for (const NamedField& leaf : LeafFields(*proto::Job::descriptor())) {
     if (leaf.path != path) continue;
     const auto& values = *leaf.field->enum_type();
@@ -173,16 +173,16 @@ void ExpectNamesOf(std::string_view path) {
   }
 }
 
-TEST(JobOverlayTest, TheStructsHaveTheDefaultsAndNamesOfTheDescription) {
+TEST(JobOverlayTest, StructDefaultsAndNamesEqualDescription) {
   EXPECT_EQ(JobText(Job{FromProto(proto::Job()), "", {}}), JobText(Job{}));
-  ExpectNamesOf<Rounding>("batch.rounding");
-  ExpectNamesOf<LrRule>("batch.lr_rule");
+  ExpectNames<Rounding>("batch.rounding");
+  ExpectNames<LrRule>("batch.lr_rule");
   EXPECT_EQ(Name(LastCycle::kCarry), "carry");
   EXPECT_EQ(Name(Device::kCuda), "cuda");
   EXPECT_EQ(Name(Precision::kBF16), "bf16");
 }
 
-TEST(JobOverlayTest, AGivenJobNamesEachClassOnceAndSetsNothingWithoutEffect) {
+TEST(JobOverlayTest, RefusesDuplicateClassesAndFieldsWithoutEffect) {
   const auto given = [](std::string_view data) {
     return OverlayFlags(ParseOk(With(kFull, "data {", StrCat("data { ", data, " "))), {});
   };
@@ -196,7 +196,7 @@ TEST(JobOverlayTest, AGivenJobNamesEachClassOnceAndSetsNothingWithoutEffect) {
   EXPECT_OK(given("mix_group: 8 mixup { alpha: 1 }").status());
 }
 
-TEST(JobOverlayTest, PredictionsNeedNoTargets) {
+TEST(JobOverlayTest, PredictionNeedsNoTargets) {
   const std::string unlabelled = With(kFull, "classes: 10", "");
   const auto job = ValueOrThrow(ParseJobText(unlabelled, "job.txtpb", Verb::kPredict));
   EXPECT_TRUE(OverlayFlags(job, {.verb = Verb::kPredict}).ok());
@@ -207,7 +207,7 @@ TEST(JobOverlayTest, PredictionsNeedNoTargets) {
   }
 }
 
-TEST(JobOverlayTest, ImagesToPredictAreCheckedAsThoseOfATraining) {
+TEST(JobOverlayTest, ChecksImagesToPredictLikeTrainingImages) {
   const std::string text =
       With(With(kFull, "idx { images: \"train-images.gz\" labels: \"train-labels.gz\" }",
                 "images { path: 'train' classes: 10 size: 28 }"),
@@ -227,7 +227,7 @@ TEST(JobOverlayTest, ImagesToPredictAreCheckedAsThoseOfATraining) {
 }
 
 // What only GPUs do is refused before anything runs; with device auto it is not known yet.
-TEST(JobOverlayTest, CpusHaveNoTf32) {
+TEST(JobOverlayTest, RefusesTf32OnCpus) {
   const std::string tf32 = StrCat(kMinimal, "tf32: true");
   Flags cpu;
   cpu.job_fields = {{"device", "cpu"}};
@@ -242,14 +242,14 @@ TEST(JobOverlayTest, CpusHaveNoTf32) {
   EXPECT_THAT(JobText(ParseOk(bf16)), HasSubstr("precision: BF16"));
 }
 
-TEST(JobOverlayTest, AllDevicesShardTheOptimizer) {
+TEST(JobOverlayTest, AllDevicesShardOptimizer) {
   const std::string sharded = StrCat(kMinimal, "shard: OPTIMIZER");
   for (const char* device : {"", " device: CPU", " device: CUDA"}) {
     EXPECT_EQ(ParseOk(StrCat(sharded, device)).shard, Sharding::kOptimizer) << device;
   }
 }
 
-TEST(JobOverlayTest, ThePlanRequest) {
+TEST(JobOverlayTest, MakesPlanRequest) {
   const PlanRequest request = *ToPlanRequest(ParseOk(kFull).batch, 4, 2);
   EXPECT_EQ(request.nodes, 4);
   EXPECT_EQ(request.gpus_per_node, 2);
@@ -261,7 +261,7 @@ TEST(JobOverlayTest, ThePlanRequest) {
   EXPECT_THAT(ToPlanRequest(ParseOk(kMinimal).batch, 4, 2), HasKind(ErrorKind::kUsage));
 }
 
-TEST(JobDigestTest, DigestsTellJobsAndFlagsApart) {
+TEST(JobDigestTest, DigestsDistinguishJobsAndFlags) {
   // Published values of 128-bit FNV-1a.
   EXPECT_EQ(Digest(""), "6c62272e07bb014262b821756295c58d");
   EXPECT_EQ(Digest("a"), "d228cb696f1a8caf78912b704e4a8964");
@@ -275,7 +275,7 @@ TEST(JobDigestTest, DigestsTellJobsAndFlagsApart) {
             digest);
 }
 
-TEST(JobDigestTest, EveryFlagThatRanksShareCounts) {
+TEST(JobDigestTest, DependsOnEverySharedFlag) {
   const FlagsSpec others[] = {{.bound = 5},
                               {.init_weights = "a"},
                               {.new_weights = "a"},
@@ -364,7 +364,7 @@ void ExpectCounts(const std::string& before, const std::string& after) {
   EXPECT_EQ(JobText(ParseOk(resolved)), resolved) << after;
 }
 
-TEST(JobDigestTest, EveryFieldCounts) {
+TEST(JobDigestTest, DependsOnEveryField) {
   for (const FieldChange& change : kChanges) {
     ExpectCounts(std::string(change.text), With(change.text, change.from, change.to));
   }

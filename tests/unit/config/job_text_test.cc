@@ -49,7 +49,7 @@ TEST(JobTextTest, DefaultsOfAMinimalJob) {
   EXPECT_FALSE(job.deterministic);
 }
 
-TEST(JobTextTest, TokenSourcesArrive) {
+TEST(JobTextTest, ParsesTokenSources) {
   const auto parse = [](const std::string& source, const std::string& loss) {
     std::string text(kMinimal);
     text.replace(text.find("synthetic"), std::string("synthetic { samples: 4096 }").size(), source);
@@ -79,7 +79,7 @@ TEST(JobTextTest, TokenSourcesArrive) {
               HasMessage(HasSubstr("must have the vocabulary of data.train, expected 7, found 8")));
 }
 
-TEST(JobTextTest, MaskedTokensAreTheLabels) {
+TEST(JobTextTest, MaskedTokensAreLabels) {
   const auto text = [](const std::string& rest) {
     std::string job(kMinimal);
     job.replace(job.find("synthetic"), std::string("synthetic { samples: 4096 }").size(),
@@ -108,7 +108,7 @@ TEST(JobTextTest, MaskedTokensAreTheLabels) {
   EXPECT_THAT(refused("ignored_label: 7 masked { mask_token: 4 }"), HasSubstr("found 7"));
 }
 
-TEST(JobTextTest, EveryFieldArrives) {
+TEST(JobTextTest, ParsesEveryField) {
   const Job job = ParseOk(kFull);
   ASSERT_EQ(job.model.layer.size(), 4U);
   EXPECT_TRUE(std::holds_alternative<FlattenSpec>(job.model.layer[0].kind));
@@ -142,7 +142,7 @@ TEST(JobTextTest, EveryFieldArrives) {
   EXPECT_TRUE(job.deterministic);
 }
 
-TEST(JobTextTest, OptimizerGroupsReadBackTheSame) {
+TEST(JobTextTest, OptimizerGroupsRoundTrip) {
   const std::string text =
       With(kMinimal, "sgd {}",
            "sgd {} group { match: '*.bias' weight_decay: 0 } group { match: 'fc*' lr_factor: 0.5 } "
@@ -159,7 +159,7 @@ TEST(JobTextTest, OptimizerGroupsReadBackTheSame) {
   }
 }
 
-TEST(JobTextTest, TheResolvedTextReadsBackTheSame) {
+TEST(JobTextTest, ResolvedTextRoundTrips) {
   for (const std::string_view text : {kMinimal, kFull}) {
     const std::string resolved = JobText(ParseOk(text));
     EXPECT_THAT(resolved, StartsWith("# proto-file: proto/job.proto\n"
@@ -190,7 +190,7 @@ TEST(JobTextTest, SyntaxErrorsHaveLineAndColumn) {
   EXPECT_THAT(Error(With(kMinimal, "sgd {}", "sgd {} adamw {}")), StartsWith("job.txtpb:4:"));
 }
 
-TEST(JobTextTest, MissingQuotesAndBracesAreNamed) {
+TEST(JobTextTest, NamesMissingQuotesAndBraces) {
   EXPECT_THAT(Error("name: clinic"), HasSubstr("in quotes, \"clinic\""));
   EXPECT_THAT(Error("name: \"}\"  # {\nmodel {\n  layer {\n}\n"),
               HasSubstr("the { of line 2 is not closed"));
@@ -199,7 +199,7 @@ TEST(JobTextTest, MissingQuotesAndBracesAreNamed) {
   EXPECT_THAT(Error("epochs: }"), Not(HasSubstr("not closed")));
 }
 
-TEST(JobTextTest, SizeAndDepthAreBounded) {
+TEST(JobTextTest, BoundsSizeAndDepth) {
   EXPECT_THAT(Error(std::string(kMaxTextBytes + 1, '#')),
               HasSubstr("at most 1048576 bytes, found 1048577"));
   std::string deep;
@@ -250,7 +250,7 @@ TEST(JobTextTest, ArchitecturesInsteadOfLayers) {
   EXPECT_THAT(Error(with("mlp { widths: 10 }")), HasSubstr("expected at least 2, found 1"));
 }
 
-TEST(JobTextTest, FieldsThatHaveNoEffectAreRefused) {
+TEST(JobTextTest, RefusesFieldsWithoutEffect) {
   const auto with = [](const std::string& model) {
     return With(kMinimal, "layer { name: \"fc\" linear { in: 10 out: 1 } }", model);
   };
@@ -277,7 +277,7 @@ TEST(JobTextTest, FieldsThatHaveNoEffectAreRefused) {
               HasSubstr("model.layer[0].batch_norm" + ghost));
 }
 
-TEST(JobTextTest, NoNoiseScaleInAPipeline) {
+TEST(JobTextTest, RefusesNoiseScaleInPipeline) {
   EXPECT_EQ(ParseOk(StrCat(kMinimal, "noise_scale_every: 4")).noise_scale_every, 4);
   EXPECT_THAT(Error(StrCat(kMinimal, "noise_scale_every: 4 pipeline { stages: 2 }")),
               HasSubstr("noise_scale_every: is not supported in a pipeline"));
@@ -390,7 +390,7 @@ struct BadValue {
   std::string_view message;
 };
 
-TEST(JobTextTest, WrongValuesAreNamedAndQuoted) {
+TEST(JobTextTest, NamesAndQuotesWrongValues) {
   const BadValue cases[] = {
       {kMinimal, "\"line\"", "\"a b\"", "name: may contain letters, digits and . _ -, found 'a b'"},
       {kMinimal, "\"line\"", "\"..\"", "found '..'"},
@@ -441,7 +441,7 @@ TEST(JobTextTest, WrongValuesAreNamedAndQuoted) {
   }
 }
 
-TEST(JobTextTest, AByteOrderMarkIsSkipped) {
+TEST(JobTextTest, SkipsByteOrderMark) {
   const auto job = ParseJobText(StrCat("\xEF\xBB\xBF", kMinimal), "job.txtpb");
   EXPECT_EQ(job->name, "line");
 }

@@ -30,7 +30,7 @@ std::string PlanText(const Flags& flags) {
   return output.ok() ? output->text : "";
 }
 
-TEST(PlanCommandTest, DefaultsAreShownAsDefaults) {
+TEST(PlanCommandTest, MarksDefaults) {
   const std::string text = PlanText(PublishedFlags());
   EXPECT_THAT(text, HasSubstr("x 8 ranks (default)"));
   EXPECT_THAT(text, HasSubstr("10 (default)"));
@@ -63,7 +63,7 @@ TEST(PlanCommandTest, TextProto) {
                          "# proto-message: gaccd.proto.Plan\n\nmode: \"exact\"\n"));
 }
 
-TEST(PlanCommandTest, StrictRefusesWhatIsNotExactButStillPrintsIt) {
+TEST(PlanCommandTest, StrictPrintsAndRefusesInexactPlan) {
   Flags flags = PublishedFlags();
   flags.strict = true;
   EXPECT_TRUE(MakePlanOutput(flags)->verdict.ok());
@@ -75,7 +75,7 @@ TEST(PlanCommandTest, StrictRefusesWhatIsNotExactButStillPrintsIt) {
   EXPECT_TRUE(MakePlanOutput(flags)->verdict.ok());
 }
 
-TEST(PlanCommandTest, TheJobGivesTheBatchAndFlagsWin) {
+TEST(PlanCommandTest, FlagsOverrideJobBatch) {
   const TempFolder dir;
   const std::string path = dir.path() + "/job.txtpb";
   std::ofstream(path) << R"(
@@ -99,7 +99,7 @@ TEST(PlanCommandTest, TheJobGivesTheBatchAndFlagsWin) {
   EXPECT_THAT(MakePlanOutput(flags), HasKind(ErrorKind::kIo));
 }
 
-TEST(PlanCommandTest, RanksAreCalledGpusOnlyWhereItIsKnown) {
+TEST(PlanCommandTest, CallsRanksGpusOnlyIfKnown) {
   Flags flags = PublishedFlags();
   flags.job_fields.push_back(
       {"batch.target", "3071"});  // no node count divides it: the last line names the ranks too
@@ -113,7 +113,7 @@ TEST(PlanCommandTest, RanksAreCalledGpusOnlyWhereItIsKnown) {
   EXPECT_THAT(PlanText(flags), HasSubstr("not a multiple of 8 GPUs per node."));
 }
 
-TEST(PlanCommandTest, WhatCpusCannotComputeIsRefusedWithoutAJobToo) {
+TEST(PlanCommandTest, RefusesGpuNumericsOnCpusWithoutJob) {
   Flags flags = PublishedFlags();
   flags.job_fields.push_back({"device", "cpu"});
   EXPECT_TRUE(MakePlanOutput(flags).ok());
@@ -121,11 +121,11 @@ TEST(PlanCommandTest, WhatCpusCannotComputeIsRefusedWithoutAJobToo) {
   EXPECT_THAT(MakePlanOutput(flags), HasKind(ErrorKind::kConfig));
 }
 
-TEST(PlanCommandTest, NoTargetIsAUsageError) {
+TEST(PlanCommandTest, RequiresTarget) {
   EXPECT_THAT(MakePlanOutput(Flags{}), HasKind(ErrorKind::kUsage));
 }
 
-TEST(HelpTest, EveryVerbIsExplained) {
+TEST(HelpTest, ExplainsEveryVerb) {
   for (const Verb verb :
        {Verb::kPlan, Verb::kTrain, Verb::kSelftest, Verb::kCheck, Verb::kCkpt, Verb::kVersion}) {
     EXPECT_THAT(HelpText(HelpPage::kVerb, verb), StartsWith("gaccd " + std::string(Name(verb))));
@@ -137,7 +137,7 @@ TEST(HelpTest, EveryVerbIsExplained) {
   EXPECT_GE(BuildId().size(), 16U);
 }
 
-TEST(HelpTest, OfTheJobOnlyWhatIsAsked) {
+TEST(HelpTest, ShowsRequestedJobFieldsOnly) {
   const auto csv = ValueOrThrow(JobFieldHelp("csv"));
   EXPECT_THAT(csv, AllOf(HasSubstr("  data.train.csv.path"), HasSubstr("  data.eval.csv.classes"),
                          Not(HasSubstr("npy"))));
@@ -150,7 +150,7 @@ TEST(HelpTest, OfTheJobOnlyWhatIsAsked) {
   EXPECT_THAT(JobFieldHelp("csb"), HasMessage(HasSubstr("csv")));
 }
 
-TEST(PlanCommandTest, TheMicroBatchByTheMemory) {
+TEST(PlanCommandTest, MicroBatchFromMemory) {
   Flags flags = PublishedFlags();
   flags.micro_batch_auto = true;
   // Nobody chooses: all samples of a rank at once.
@@ -172,7 +172,7 @@ TEST(PlanCommandTest, TheMicroBatchByTheMemory) {
   EXPECT_THAT(MakePlanOutput(flags, choose), IsError(ErrorKind::kConfig, "--rounding=exact"));
 }
 
-TEST(PlanCommandTest, FlagsThatDoNotGoWithAPipelineAreRefused) {
+TEST(PlanCommandTest, RefusesFlagsIncompatibleWithPipeline) {
   Flags pipeline = PublishedFlags();
   pipeline.job_fields.push_back({"pipeline.stages", "2"});
   EXPECT_OK(MakePlanOutput(pipeline).status());
@@ -187,7 +187,7 @@ TEST(PlanCommandTest, FlagsThatDoNotGoWithAPipelineAreRefused) {
   EXPECT_THAT(MakePlanOutput(flags), IsError(ErrorKind::kConfig, "found drop-micro-batch"));
 }
 
-TEST(PlanCommandTest, ARuleWithoutAReferenceSaysThatItIsTheTarget) {
+TEST(PlanCommandTest, RuleWithoutReferenceUsesTarget) {
   Flags flags = PublishedFlags();
   flags.job_fields.push_back({"batch.lr_rule", "linear"});
   EXPECT_THAT(MakePlanOutput(flags)->text, HasSubstr("--reference-batch=N"));
@@ -195,7 +195,7 @@ TEST(PlanCommandTest, ARuleWithoutAReferenceSaysThatItIsTheTarget) {
   EXPECT_THAT(MakePlanOutput(flags)->text, Not(HasSubstr("--reference-batch=N")));
 }
 
-TEST(PlanCommandTest, StrictRefusesAnyStageThatIsNotExact) {
+TEST(PlanCommandTest, StrictRefusesInexactStage) {
   BatchSpec batch;
   batch.target_schedule =
       TargetScheduleSpec{.stage = {{.at_update = 0, .at_samples = {}, .target = 64},
@@ -207,7 +207,7 @@ TEST(PlanCommandTest, StrictRefusesAnyStageThatIsNotExact) {
   EXPECT_OK(RequireExact(batch, first));
 }
 
-TEST(PlanCommandTest, EveryStageOfATargetScheduleHasAPlan) {
+TEST(PlanCommandTest, EveryTargetScheduleStageHasPlan) {
   const TempFolder folder;
   Flags flags;
   flags.nodes = 30;

@@ -40,7 +40,7 @@ TEST(SpeedFlagTest, HostListsAsSlurmWritesThem) {
   EXPECT_TRUE(ParseSpeedFlag("measured")->measured);
 }
 
-TEST(SpeedFlagTest, WhatIsWrongIsNamed) {
+TEST(SpeedFlagTest, NamesMistakes) {
   const auto error = [](std::string_view text) { return ParseSpeedFlag(text).status(); };
   EXPECT_THAT(error("n1:0"), HasMessage("--speed: 'n1:0': expected a speed from 1e-06 to 1e+06, "
                                         "found '0'"));
@@ -52,7 +52,7 @@ TEST(SpeedFlagTest, WhatIsWrongIsNamed) {
   EXPECT_THAT(error("n[1-3]:1,n2:0.5"), HasMessage("--speed: 'n2:0.5': host n2 is given twice"));
 }
 
-TEST(SpeedFlagTest, RanksHaveTheSpeedOfTheirHost) {
+TEST(SpeedFlagTest, RanksHaveSpeedOfHost) {
   const std::vector<std::string> hosts{"n1", "n2.cluster.local", "n1", "n3"};
   const auto speeds = [&](std::string_view text) {
     return RankSpeeds(*ParseSpeedFlag(text), hosts);
@@ -72,7 +72,7 @@ TEST(SpeedFlagTest, RanksHaveTheSpeedOfTheirHost) {
 }
 
 // n1 and n1.b are two hosts where both are there.
-TEST(SpeedFlagTest, ANameWithoutADomainMeansOneHost) {
+TEST(SpeedFlagTest, NameWithoutDomainMatchesOneHost) {
   const std::vector<std::string> hosts{"n1.a", "n1.b", "n1.a", "n2"};
   const auto speeds = [&](std::string_view text) {
     return RankSpeeds(*ParseSpeedFlag(text), hosts);
@@ -87,13 +87,13 @@ TEST(SpeedFlagTest, ANameWithoutADomainMeansOneHost) {
   EXPECT_THAT(*RankSpeeds(*ParseSpeedFlag("n1:0.5,n1.b:0.25"), both), ElementsAre(0.5, 0.25));
 }
 
-TEST(SpeedFlagTest, BeforeTheHostsAreKnownTheyAreTheFirstNodes) {
+TEST(SpeedFlagTest, AppliesToFirstNodesBeforeHostsAreKnown) {
   const SpeedFlag flag = *ParseSpeedFlag("n[7-8]:0.5,a:2");
   EXPECT_THAT(*RankSpeedsByNode(flag, 4, 2), ElementsAre(0.5, 0.5, 0.5, 0.5, 2, 2, 1, 1));
   EXPECT_THAT(RankSpeedsByNode(flag, 2, 2).status(), HasMessage(HasSubstr("at most 2 hosts")));
 }
 
-TEST(SpeedFlagTest, ThePlanSaysTimeIdleShareAndGain) {
+TEST(SpeedFlagTest, PlanReportsTimeIdleShareAndGain) {
   const auto output = MakePlanOutput(WithSpeed("n[1-20]:1,n[21-30]:0.6"));
   ASSERT_TRUE(output.ok()) << output.status().message();
   EXPECT_THAT(output->text,
@@ -113,7 +113,7 @@ TEST(SpeedFlagTest, ThePlanSaysTimeIdleShareAndGain) {
               HasSubstr(R"("speeds":"160x1,80x0.6","slowest_time":15,)"));
 }
 
-TEST(MemoryFlagTest, SizesWithTheirUnits) {
+TEST(MemoryFlagTest, ParsesSizesWithUnits) {
   EXPECT_EQ(ValueOrThrow(ParseMemory("80GB")), 80'000'000'000);
   EXPECT_EQ(ValueOrThrow(ParseMemory("75GiB")), std::int64_t{75} << 30);
   EXPECT_EQ(ValueOrThrow(ParseMemory("1.5 MiB")), 3 << 19);
@@ -125,7 +125,7 @@ TEST(MemoryFlagTest, SizesWithTheirUnits) {
   }
 }
 
-TEST(SpeedFlagTest, EqualSpeedsAreTodaysPlanInEveryByte) {
+TEST(SpeedFlagTest, EqualSpeedsGiveIdenticalPlan) {
   for (const OutputFormat format :
        {OutputFormat::kText, OutputFormat::kJson, OutputFormat::kTxtpb}) {
     Flags flags = WithSpeed("n[1-30]:0.6");

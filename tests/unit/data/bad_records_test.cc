@@ -43,7 +43,7 @@ std::vector<std::int64_t> AllSamples() {
   return all;
 }
 
-TEST_F(BadRecordsTest, OthersTakeTheirPlaces) {
+TEST_F(BadRecordsTest, RecordsAreReplaced) {
   const std::set<int> bad = {0, 7, 64, 130, 199};
   const NpySpec source = Source({7, 64, 199}, {0, 7, 130});
   const auto open = [&](std::uint64_t seed) {
@@ -80,7 +80,7 @@ TEST_F(BadRecordsTest, OthersTakeTheirPlaces) {
   EXPECT_LT(same, 5);
 }
 
-TEST_F(BadRecordsTest, TheQuotaCountsRecords) {
+TEST_F(BadRecordsTest, QuotaCountsRecords) {
   const NpySpec source = Source({7, 64, 199}, {0, 7, 130});
   for (const std::int64_t quota : {0, 1, 4}) {
     EXPECT_THAT(OpenDataset(source, {}, {.policy = OnBadRecord::kSkip, .quota = quota}),
@@ -89,7 +89,7 @@ TEST_F(BadRecordsTest, TheQuotaCountsRecords) {
   }
 }
 
-TEST_F(BadRecordsTest, LeftOutOfTheSet) {
+TEST_F(BadRecordsTest, RecordsAreLeftOut) {
   const std::set<int> bad = {0, 7, 8, 64, 199};
   const auto dataset =
       ValueOrThrow(OpenDataset(Source({7, 8, 199}, {0, 64}), {},
@@ -110,7 +110,7 @@ TEST_F(BadRecordsTest, LeftOutOfTheSet) {
 }
 
 // Replaced where every batch must stay exact, left out where a mean is taken.
-TEST_F(BadRecordsTest, BothSetsOfAJobShareTheQuota) {
+TEST_F(BadRecordsTest, TrainAndEvalDataShareQuota) {
   const NpySpec train = Source({7, 64}, {});
   std::filesystem::rename(train.features, folder_.Path("train"));
   const NpySpec eval = Source({3}, {5});
@@ -131,12 +131,12 @@ TEST_F(BadRecordsTest, BothSetsOfAJobShareTheQuota) {
   EXPECT_EQ(OpenTrainingData(job, {.policy = OnBadRecord::kSkip, .quota = 3})->eval, nullptr);
 }
 
-TEST_F(BadRecordsTest, StopIsTheDefault) {
+TEST_F(BadRecordsTest, StopsByDefault) {
   EXPECT_THAT(Refused(ErrorKind::kData, Source({7}, {})), HasSubstr("sample 7, column 2"));
   EXPECT_THAT(Refused(ErrorKind::kData, Source({}, {9})), HasSubstr("found 10 for sample 9"));
 }
 
-TEST_F(BadRecordsTest, SomethingMustBeLeft) {
+TEST_F(BadRecordsTest, RefusesDataWithoutGoodRecords) {
   std::set<int> all;
   for (int s = 0; s < kSamples; ++s) all.insert(s);
   const BadRecordRules rules{.policy = OnBadRecord::kSkip, .quota = 1000};
@@ -147,7 +147,7 @@ TEST_F(BadRecordsTest, SomethingMustBeLeft) {
   for (const float feature : Gather(*one, AllSamples()).features) EXPECT_EQ(feature, 150);
 }
 
-TEST_F(BadRecordsTest, WithoutDamageNothingIsWrapped) {
+TEST_F(BadRecordsTest, DoesNotWrapIntactData) {
   const auto dataset =
       ValueOrThrow(OpenDataset(Source({}, {}), {}, {.policy = OnBadRecord::kSkip, .quota = 10}));
   EXPECT_TRUE(dataset->bad_records().empty());

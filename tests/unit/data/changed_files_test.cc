@@ -49,12 +49,12 @@ class ChangedFilesTest : public testing::Test {
   std::string targets_;
 };
 
-TEST_F(ChangedFilesTest, NothingHappened) {
+TEST_F(ChangedFilesTest, ReportsNoChange) {
   EXPECT_EQ(Change(*Opened(Source())), "unchanged");
   EXPECT_EQ(Change(*Opened(SyntheticSpec{.samples = 3})), "unchanged");
 }
 
-TEST_F(ChangedFilesTest, AnotherSize) {
+TEST_F(ChangedFilesTest, DetectsOtherSize) {
   const auto dataset = Opened(Source());
   std::ofstream(targets_, std::ios::app) << "more";
   SetTime(targets_, 1'000'000'000);
@@ -66,14 +66,14 @@ TEST_F(ChangedFilesTest, AnotherSize) {
   EXPECT_THAT(Change(*dataset), HasSubstr("found 3 bytes"));
 }
 
-TEST_F(ChangedFilesTest, WrittenInPlace) {
+TEST_F(ChangedFilesTest, DetectsWriteInPlace) {
   const auto dataset = Opened(Source());
   SetTime(features_, 1'000'000'000, 6);
   EXPECT_THAT(Change(*dataset), AllOf(HasSubstr(features_), HasSubstr("40.000000005Z, found 176"),
                                       HasSubstr("40.000000006Z")));
 }
 
-TEST_F(ChangedFilesTest, AnotherFileInItsPlace) {
+TEST_F(ChangedFilesTest, DetectsReplacedFile) {
   const auto dataset = Opened(Source());
   const std::string copy = folder_.Path("copy");
   std::filesystem::copy_file(features_, copy);
@@ -84,14 +84,14 @@ TEST_F(ChangedFilesTest, AnotherFileInItsPlace) {
 }
 
 // What is mapped stays as it is.
-TEST_F(ChangedFilesTest, ARemovedFileIsUnchanged) {
+TEST_F(ChangedFilesTest, RemovedFileCountsAsUnchanged) {
   const auto dataset = Opened(Source());
   std::filesystem::remove(features_);
   EXPECT_EQ(Change(*dataset), "unchanged");
   EXPECT_EQ(Gather(*dataset, {5}).features[1], 0.5F);
 }
 
-TEST_F(ChangedFilesTest, WhatWasCopiedMayChange) {
+TEST_F(ChangedFilesTest, CopiedFilesMayChange) {
   const IdxSpec source{
       .images = folder_.Write("images.gz", Gzip(IdxHeader(8, {2, 1, 1}) + Counting(2))),
       .labels = folder_.Write("labels", IdxHeader(8, {2}) + Counting(2)),
@@ -101,7 +101,7 @@ TEST_F(ChangedFilesTest, WhatWasCopiedMayChange) {
   EXPECT_EQ(Change(*dataset), "unchanged");
 }
 
-TEST_F(ChangedFilesTest, SeenBehindDamagedRecords) {
+TEST_F(ChangedFilesTest, DetectsChangeDespiteDamagedRecords) {
   std::vector<float> features(12, 0.5F);
   features[3] = std::numeric_limits<float>::quiet_NaN();
   (void)folder_.Write("features", Npy("(6, 2)", features));

@@ -39,7 +39,7 @@ class ClassNamesTest : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(ClassNamesTest, TheSameNumberIsTheSameClassInTrainingAndEvaluation) {
+TEST_F(ClassNamesTest, TrainAndEvalClassNumbersAgree) {
   Prepare("a", R"(["neg","pos"])");
   Prepare("b", R"(["pos","neg"])");
   Prepare("few", R"(["neg"])");
@@ -58,7 +58,7 @@ TEST_F(ClassNamesTest, TheSameNumberIsTheSameClassInTrainingAndEvaluation) {
   }
 }
 
-TEST_F(ClassNamesTest, TheJobMayNameThemAndPathsStartAtItsFolder) {
+TEST_F(ClassNamesTest, JobMayNameThemRelativeToItsFolder) {
   Prepare("job/a", R"(["neg","pos"])");
   Job job;
   job.folder = folder_.Path("job");
@@ -70,7 +70,7 @@ TEST_F(ClassNamesTest, TheJobMayNameThemAndPathsStartAtItsFolder) {
   EXPECT_THAT(ReadClassNames(job).status(), IsError(ErrorKind::kData, "data.class_name"));
 }
 
-TEST_F(ClassNamesTest, FoldersHaveTheNamesThatWeightsKeep) {
+TEST_F(ClassNamesTest, FolderNamesAreKeptInWeights) {
   for (const char* name : {"train/caf\xE9", "train/th\xC3\xA9"}) {
     ASSERT_OK(MakeFolders(folder_.Path(name), 0700));
   }
@@ -84,7 +84,7 @@ TEST_F(ClassNamesTest, FoldersHaveTheNamesThatWeightsKeep) {
   EXPECT_EQ(ValueOrThrow(ReadClassNames(job)).names, found.names);
 }
 
-TEST_F(ClassNamesTest, ADataJsonThatDoesNotNameTheFileSaysNothing) {
+TEST_F(ClassNamesTest, IgnoresDataJsonThatDoesNotNameTheFile) {
   const std::string text = R"({"classes":["a"],"eval":{"arrays":{"tokens":{"file":"x.npy"}}}})";
   EXPECT_THAT(PreparedClasses(text, "out/x.npy"), ElementsAre("a"));
   EXPECT_THAT(PreparedClasses(text, "out/y.npy"), IsEmpty());
@@ -95,7 +95,7 @@ TEST_F(ClassNamesTest, ADataJsonThatDoesNotNameTheFileSaysNothing) {
   }
 }
 
-TEST_F(ClassNamesTest, WeightsHaveThemInTheirMetadataOrInTheirConfig) {
+TEST_F(ClassNamesTest, ReadsThemFromWeightsMetadataOrConfig) {
   const std::string weights = folder_.Path("model.safetensors");
   EXPECT_THAT(ReadWeightsClassNames(weights, {}).names, IsEmpty());
   const std::vector<std::string> names = {"neg", "\xE5\xA5\xBD, \"ja\""};
@@ -115,7 +115,7 @@ TEST_F(ClassNamesTest, WeightsHaveThemInTheirMetadataOrInTheirConfig) {
 }
 
 // So that a made-up number is refused: the labels of data and weights have another order.
-TEST_F(ClassNamesTest, TheFirstDifferenceIsNamed) {
+TEST_F(ClassNamesTest, NamesFirstDifference) {
   EXPECT_TRUE(CheckSameClasses({{"a", "b"}, "x"}, {{}, ""}).ok());
   EXPECT_TRUE(CheckSameClasses({{}, ""}, {{"a"}, "y"}).ok());
   EXPECT_THAT(CheckSameClasses({{"a", "b"}, "x"}, {{"a", "c"}, "y"}),

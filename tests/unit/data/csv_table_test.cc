@@ -28,14 +28,14 @@ TEST_F(CsvTest, ReadsFeaturesAndVectors) {
   EXPECT_THAT(batch.targets, ElementsAre(7.F, 8.F, -3.F, 0.4F));
 }
 
-TEST_F(CsvTest, ReadsLabelsBehindAHeadingAsTablesAreSaved) {
+TEST_F(CsvTest, ReadsLabelsAfterHeading) {
   const auto dataset = Opened(Source("\xEF\xBB\xBFheight,\"kind\"\r\n1.5,2\r\n\r\n2.5,0", 1, 3));
   const Batch batch = Gather(*dataset, {0, 1});
   EXPECT_THAT(batch.features, ElementsAre(1.5F, 2.5F));
   EXPECT_THAT(batch.labels, ElementsAre(2, 0));
 }
 
-TEST_F(CsvTest, AHeadingIsALineInWhichNoFieldIsANumber) {
+TEST_F(CsvTest, HeadingIsALineWithoutNumbers) {
   for (const std::string heading :
        {"身高,体重", ",height", "_age,_kind", "height,", "\"a, b\",\"c\"", "NA,kind", "+,.", "é,ß",
         "1st,2nd", "\n \na,b", "(x),[y]", "nano,info"}) {
@@ -49,7 +49,7 @@ TEST_F(CsvTest, AHeadingIsALineInWhichNoFieldIsANumber) {
 }
 
 // Other ranks may wait for the one that reads.
-TEST_F(CsvTest, TicksWhileItReads) {
+TEST_F(CsvTest, TicksWhileReading) {
   int ticks = 0;
   NodeShare share = NodeShare::Leader([&] {
     ++ticks;
@@ -79,7 +79,7 @@ class CsvNamesTest : public CsvTest {
   Job job_;
 };
 
-TEST_F(CsvNamesTest, ColumnsInAnotherOrderAreMatchedByTheirNames) {
+TEST_F(CsvNamesTest, MatchesColumnsByName) {
   const std::string train = "age,height,kind\n1,2,3\n";
   for (const std::string& same :
        {train, std::string("4,5,6\n"), std::string("kind,\"height\",age\n6,5,4\n")}) {
@@ -96,7 +96,7 @@ TEST_F(CsvNamesTest, ColumnsInAnotherOrderAreMatchedByTheirNames) {
               ElementsAre(1.F, 2.F, 4.F, 5.F));
 }
 
-TEST_F(CsvNamesTest, ALabelInFrontIsNoFeature) {
+TEST_F(CsvNamesTest, LeadingLabelIsNoFeature) {
   for (const std::string name : {"label", "Target", "LABELS"}) {
     const std::string table = name + ",a,b\n2,0,1\n";
     job_.data.column_name = {};
@@ -115,7 +115,7 @@ TEST_F(CsvNamesTest, ALabelInFrontIsNoFeature) {
   }
 }
 
-TEST_F(CsvNamesTest, OtherColumnsAreRefusedWithBothLists) {
+TEST_F(CsvNamesTest, RefusesOtherColumnsNamingBothLists) {
   const std::string train = "age,height,kind\n1,2,3\n";
   EXPECT_THAT(
       Why(train, "age,weight,kind\n1,2,3\n"),
@@ -129,14 +129,14 @@ TEST_F(CsvNamesTest, OtherColumnsAreRefusedWithBothLists) {
   EXPECT_THAT(Why("age,kind\n1,2,3\n", train), HasSubstr("train.csv:2: expected 2 columns"));
 }
 
-TEST_F(CsvNamesTest, MessagesCountTheColumnsOfTheFile) {
+TEST_F(CsvNamesTest, MessagesUseColumnNumbersOfFile) {
   const std::string train = "age,height,kind\n1,2,3\n";
   EXPECT_THAT(Why(train, "kind,height,age\n1,2,3\n1,2,x\n"),
               HasSubstr("eval.csv:3: column 3: expected a number, found 'x'"));
   EXPECT_THAT(Why(train, "kind,height,age\n1,2,3\ninf,2,3\n"), HasSubstr("in line 3, column 1"));
 }
 
-TEST_F(CsvNamesTest, TheFirstTableWithNamesGivesThem) {
+TEST_F(CsvNamesTest, NamesComeFromFirstTableWithNames) {
   const auto names = [this](const std::string& train, const std::string& eval) {
     job_.data.train = CsvSpec{.path = folder_.Write("train.csv", train)};
     job_.data.eval = CsvSpec{.path = folder_.Write("eval.csv", eval)};
@@ -155,11 +155,11 @@ TEST_F(CsvNamesTest, TheFirstTableWithNamesGivesThem) {
   EXPECT_THAT(ReadColumnNames(job_), IsError(ErrorKind::kData, "less than 1048576 bytes"));
 }
 
-TEST_F(CsvTest, ALineOfNumbersIsASample) {
+TEST_F(CsvTest, LineOfNumbersIsASample) {
   EXPECT_EQ(Opened(CsvSpec{.path = folder_.Write("c.csv", "0,1,2\n4,5,6\n")})->size(), 2);
 }
 
-TEST_F(CsvTest, AFirstRecordWithoutAValueIsNotDropped) {
+TEST_F(CsvTest, KeepsFirstRecordWithMissingValue) {
   EXPECT_THAT(Error("NA,2\n3,4\n"),
               HasSubstr("table.csv:1: column 1: expected a number, found 'NA'"));
   EXPECT_THAT(Error("3,n/a\n3,4\n"), HasSubstr("table.csv:1: column 2"));
@@ -172,7 +172,7 @@ TEST_F(CsvTest, AFirstRecordWithoutAValueIsNotDropped) {
   }
 }
 
-TEST_F(CsvTest, BytesThatAreNoTextDoNotReachTheTerminal) {
+TEST_F(CsvTest, EscapesNonTextBytes) {
   const std::string error = Error("1,2\n3,\x1b[31m\x07\x80" + std::string(500, 'x') + "\n");
   EXPECT_THAT(error, HasSubstr(R"(found '\x1b[31m\x07)"));
   EXPECT_THAT(error, testing::Not(testing::ContainsRegex("[\x01-\x1f]")));
@@ -180,7 +180,7 @@ TEST_F(CsvTest, BytesThatAreNoTextDoNotReachTheTerminal) {
   EXPECT_THAT(Error("\x1f\x8b\x08,1\n"), HasSubstr("gzip"));
 }
 
-TEST_F(CsvTest, RefusesWhatIsNoTable) {
+TEST_F(CsvTest, RefusesNonTables) {
   EXPECT_THAT(Error("1,2\n3,x\n"),
               HasSubstr("table.csv:2: column 2: expected a number, found 'x'"));
   EXPECT_THAT(Error("h,y\n1,2\n,4\n"), HasSubstr(":3: column 1: expected a number, found ''"));
@@ -191,7 +191,7 @@ TEST_F(CsvTest, RefusesWhatIsNoTable) {
   EXPECT_THAT(Error("1,1e999\n"), HasSubstr("found '1e999'"));
 }
 
-TEST_F(CsvTest, OtherSeparatorsAndWordsAreNamed) {
+TEST_F(CsvTest, NamesOtherSeparatorsAndWords) {
   for (const auto& [record, name] : {std::pair("1;2;3\n", "';'"),
                                      {"1,5;2,5;3\n", "';'"},
                                      {"1\t2\t3\n", "tabs"},
@@ -209,19 +209,19 @@ TEST_F(CsvTest, OtherSeparatorsAndWordsAreNamed) {
 }
 
 // Of large values that differ little, f32 has the difference only once they are normalised.
-TEST_F(CsvTest, ValuesAreNormalisedBeforeTheyBecomeF32) {
+TEST_F(CsvTest, NormalisesBeforeRoundingToF32) {
   const auto dataset = Opened(Source("16777217,0\n16777219.25,0\n"), {.mean = 16777216});
   EXPECT_THAT(Gather(*dataset, {0, 1}).features, ElementsAre(1.F, 3.25F));
   EXPECT_EQ(dataset->conversions(), "");
 }
 
-TEST_F(CsvTest, TheFirstWholeNumberThatF32DoesNotHoldIsNamed) {
+TEST_F(CsvTest, NamesFirstIntegerBeyondF32) {
   const CsvSpec source = Source("a,b\n16777216,1.1\n1,16777217\n16777219,0\n");
   EXPECT_EQ(Opened(source)->conversions(),
             source.path + ": 16777217 in line 3, column 2 -> 16777216 in f32");
 }
 
-TEST_F(CsvTest, NumbersBelowThoseOfF32AreZero) {
+TEST_F(CsvTest, FlushesNumbersBelowF32ToZero) {
   const auto dataset = Opened(Source("1e-50,-1e-46\n1e-40,2\n"));
   EXPECT_THAT(Gather(*dataset, {0, 1}).features, ElementsAre(0.F, 1e-40F));
   EXPECT_THAT(Gather(*dataset, {0, 1}).targets, ElementsAre(0.F, 2.F));
@@ -230,7 +230,7 @@ TEST_F(CsvTest, NumbersBelowThoseOfF32AreZero) {
 }
 
 // pandas numbers the rows, and the columns of a table without names, unless it shall not.
-TEST_F(CsvTest, NumbersOfRowsAndColumnsAreNoData) {
+TEST_F(CsvTest, IndexColumnsAreNoFeatures) {
   for (const char* heading : {",a,b", "Unnamed: 0,a,b"}) {
     EXPECT_THAT(Error(StrCat(heading, "\n7,1.5,2\n3,2.5,0\n")),
                 HasSubstr("column 1 has no name and numbers the rows"));
@@ -245,7 +245,7 @@ TEST_F(CsvTest, NumbersOfRowsAndColumnsAreNoData) {
   }
 }
 
-TEST_F(CsvTest, LabelsAreWholeAndOfTheirClasses) {
+TEST_F(CsvTest, RequiresIntegerLabelsInRange) {
   EXPECT_THAT(Error("1,2\n3,4.5\n", 1, 9), HasSubstr("expected a whole number, found '4.5'"));
   EXPECT_THAT(Error("1,2\n3,9\n", 1, 9),
               HasSubstr("expected labels in [0, 9), found 9 in line 2, column 2"));
@@ -253,7 +253,7 @@ TEST_F(CsvTest, LabelsAreWholeAndOfTheirClasses) {
 }
 
 // As a record of any other format: stopped at, or replaced.
-TEST_F(CsvTest, ValuesThatAreNotFiniteAreBadRecords) {
+TEST_F(CsvTest, NonFiniteValuesAreBadRecords) {
   const CsvSpec source = Source("a,b\n1,2\n\nnan,3\n5,6\n");
   EXPECT_THAT(Refused(ErrorKind::kData, source), HasSubstr("in line 4, column 1"));
   EXPECT_THAT(Error("1,2,3\n4,5,inf\n", 2), HasSubstr("in line 2, column 3"));

@@ -50,7 +50,7 @@ Batches DrawnFrom(IndexSource& source) {
   return drawn;
 }
 
-std::vector<std::size_t> SizesOf(const Batches& batches) {
+std::vector<std::size_t> GetBatchSizes(const Batches& batches) {
   std::vector<std::size_t> sizes;
   for (const auto& batch : batches) sizes.push_back(batch.size());
   return sizes;
@@ -65,19 +65,20 @@ std::vector<std::int64_t> Together(const Batches& batches, std::size_t first, st
   return samples;
 }
 
-std::vector<std::int64_t> LengthsOf(const Dataset& data, const std::vector<std::int64_t>& samples) {
+std::vector<std::int64_t> SampleLengths(const Dataset& data,
+                                        const std::vector<std::int64_t>& samples) {
   std::vector<std::int64_t> lengths;
   for (const std::int64_t sample : samples) lengths.push_back(data.Length(sample));
   return lengths;
 }
 
-TrainIndices IndicesOf(const UpdateSchedule& schedule, const Plan& plan, std::int64_t rank,
-                       std::int64_t first_update, int passes) {
+TrainIndices MakeIndices(const UpdateSchedule& schedule, const Plan& plan, std::int64_t rank,
+                         std::int64_t first_update, int passes) {
   const SampleOrder order(3, schedule.request().dataset_size, true);
   return TrainIndices::Make(order, schedule, plan, rank, first_update, passes).value();
 }
 
-TEST(GroupByLengthTest, ARankTakesTheSameSamplesInTheSameUpdate) {
+TEST(GroupByLengthTest, KeepsSamplesOfRankAndUpdate) {
   for (const auto& [size, batch, ranks, micro] :
        {std::tuple{103, 17, 1, 5}, {103, 17, 3, 2}, {240, 24, 2, 12}, {60, 7, 3, 1}}) {
     SCOPED_TRACE(testing::Message() << size << " " << batch << " " << ranks << " " << micro);
@@ -87,19 +88,19 @@ TEST(GroupByLengthTest, ARankTakesTheSameSamplesInTheSameUpdate) {
     const Plan plan =
         Plan::Make({.gpus_per_node = ranks, .micro_batch = micro, .target_batch = batch}).value();
     for (int rank = 0; rank < ranks; ++rank) {
-      TrainIndices plain = IndicesOf(schedule, plan, rank, 0, 1);
-      TrainIndices grouping = IndicesOf(schedule, plan, rank, 0, 1);
+      TrainIndices plain = MakeIndices(schedule, plan, rank, 0, 1);
+      TrainIndices grouping = MakeIndices(schedule, plan, rank, 0, 1);
       grouping.GroupByLength(data);
       const Batches expected = DrawnFrom(plain);
       const Batches found = DrawnFrom(grouping);
-      EXPECT_EQ(SizesOf(found), SizesOf(expected));
+      EXPECT_EQ(GetBatchSizes(found), GetBatchSizes(expected));
       std::size_t at = 0;
       for (std::int64_t u = 0; u < schedule.updates(); ++u) {
         const auto steps =
             static_cast<std::size_t>(plan.ForSamples(schedule.At(u).samples).value().accum_steps());
         const auto samples = Together(found, at, steps);
         EXPECT_THAT(samples, testing::UnorderedElementsAreArray(Together(expected, at, steps)));
-        EXPECT_TRUE(std::ranges::is_sorted(LengthsOf(data, samples)));
+        EXPECT_TRUE(std::ranges::is_sorted(SampleLengths(data, samples)));
         at += steps;
       }
       EXPECT_EQ(at, found.size());
@@ -107,12 +108,12 @@ TEST(GroupByLengthTest, ARankTakesTheSameSamplesInTheSameUpdate) {
   }
 }
 
-TEST(GroupByLengthTest, EveryPassAndEveryStartGivesTheSameMicroBatches) {
+TEST(GroupByLengthTest, MicroBatchesAreSameInEveryPassAndStart) {
   const TextDataset data(103);
   const auto schedule = UpdateSchedule::Make({.dataset_size = 103, .batch = 17}).value();
   const Plan plan = Plan::Make({.gpus_per_node = 2, .micro_batch = 3, .target_batch = 17}).value();
   const auto drawn = [&](std::int64_t first_update, int passes) {
-    TrainIndices indices = IndicesOf(schedule, plan, 1, first_update, passes);
+    TrainIndices indices = MakeIndices(schedule, plan, 1, first_update, passes);
     indices.GroupByLength(data);
     return DrawnFrom(indices);
   };
@@ -126,7 +127,7 @@ TEST(GroupByLengthTest, EveryPassAndEveryStartGivesTheSameMicroBatches) {
   EXPECT_THAT(drawn(2, 1), ElementsAreArray(once.begin() + 2 * plan.accum_steps(), once.end()));
 }
 
-TEST(GroupByLengthTest, AShardOfAnEvaluationComesOnceInTheOrderOfTheLengths) {
+TEST(GroupByLengthTest, OrdersEvaluationShardByLength) {
   const TextDataset data(61);
   std::vector<std::int64_t> seen;
   for (int rank = 0; rank < 3; ++rank) {
@@ -135,9 +136,9 @@ TEST(GroupByLengthTest, AShardOfAnEvaluationComesOnceInTheOrderOfTheLengths) {
     EvalIndices grouping(shard, 8);
     grouping.GroupByLength(data);
     const Batches found = DrawnFrom(grouping);
-    EXPECT_EQ(SizesOf(found), SizesOf(DrawnFrom(plain)));
+    EXPECT_EQ(GetBatchSizes(found), GetBatchSizes(DrawnFrom(plain)));
     const auto samples = Together(found, 0, found.size());
-    EXPECT_TRUE(std::ranges::is_sorted(LengthsOf(data, samples)));
+    EXPECT_TRUE(std::ranges::is_sorted(SampleLengths(data, samples)));
     seen.insert(seen.end(), samples.begin(), samples.end());
   }
   std::ranges::sort(seen);
@@ -147,7 +148,7 @@ TEST(GroupByLengthTest, AShardOfAnEvaluationComesOnceInTheOrderOfTheLengths) {
   EXPECT_THAT(DrawnFrom(none), IsEmpty());
 }
 
-TEST(GroupByLengthTest, AMicroBatchIsCutToTheFirstLengthThatHoldsIt) {
+TEST(GroupByLengthTest, CutsMicroBatchToSmallestFittingLength) {
   const TextDataset data(61);
   for (const std::vector<std::int64_t>& cuts : {std::vector<std::int64_t>{16, 32, 48}, {20}, {}}) {
     auto indices = std::make_unique<EvalIndices>(EvalShard{.first = 0, .count = 61}, 3);
@@ -209,7 +210,7 @@ class CutTokensTest : public testing::Test {
   std::vector<std::int32_t> labels_ = {1, 0, 1, 0};
 };
 
-TEST_F(CutTokensTest, RowsAreTheBeginningsOfTheSamples) {
+TEST_F(CutTokensTest, RowsAreSamplePrefixes) {
   const auto data = Opened();
   EXPECT_THAT(data->spec().cuts, ElementsAre(16, 32));
   EXPECT_EQ(data->Length(1), 40);
@@ -227,7 +228,7 @@ TEST_F(CutTokensTest, RowsAreTheBeginningsOfTheSamples) {
   }
 }
 
-TEST_F(CutTokensTest, ASampleInThePlaceOfAnotherHasItsOwnLength) {
+TEST_F(CutTokensTest, ReplacementSampleHasItsOwnLength) {
   labels_[1] = 7;
   const auto data = Opened({.policy = OnBadRecord::kSkip, .quota = 1});
   ASSERT_EQ(data->bad_records().size(), 1U);
@@ -249,7 +250,7 @@ TEST_F(CutTokensTest, ASampleInThePlaceOfAnotherHasItsOwnLength) {
   EXPECT_EQ(rest->Length(1), 16);
 }
 
-TEST_F(CutTokensTest, TextsThatAreShortAnywayAreNotCut) {
+TEST_F(CutTokensTest, DoesNotCutShortTexts) {
   const auto spec = [](std::int64_t length) {
     const std::vector<std::int32_t> tokens(static_cast<std::size_t>(length));
     const std::vector<std::int32_t> lengths{1};

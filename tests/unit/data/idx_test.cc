@@ -20,7 +20,7 @@ class IdxTest : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(IdxTest, ReadsPlainAndCompressedAlike) {
+TEST_F(IdxTest, ReadsPlainAndCompressed) {
   for (const bool compressed : {false, true}) {
     const auto dataset =
         Opened(compressed ? Source(Gzip(kIdxImages), Gzip(kLabels)) : Source(kIdxImages, kLabels),
@@ -36,7 +36,7 @@ TEST_F(IdxTest, ReadsPlainAndCompressedAlike) {
   }
 }
 
-TEST_F(IdxTest, NormalisesEveryByteAsTheFormulaSays) {
+TEST_F(IdxTest, NormalisesEveryByteByFormula) {
   const auto dataset =
       Opened(Source(IdxHeader(8, {1, 256}) + Counting(256), IdxHeader(8, {1}) + Counting(1)),
              {.scale = 1 / 255.0, .mean = 0.2860, .std = 0.3530});
@@ -48,7 +48,7 @@ TEST_F(IdxTest, NormalisesEveryByteAsTheFormulaSays) {
 }
 
 // As gzip(1) does it. More than one chunk of zeros, and one byte.
-TEST_F(IdxTest, IgnoresZerosBehindAGzipFile) {
+TEST_F(IdxTest, IgnoresZerosAfterGzipFile) {
   for (const std::size_t zeros : {1, 511, 100'000}) {
     const std::string padding(zeros, '\0');
     const auto dataset = Opened(Source(Gzip(kIdxImages) + padding, Gzip(kLabels) + padding));
@@ -73,7 +73,7 @@ TEST_F(IdxTest, FollowsLinks) {
   EXPECT_EQ(Opened(IdxSpec{folder_.Path("link"), source.labels, 10})->size(), 5);
 }
 
-TEST_F(IdxTest, RefusesWhatIsNotAFile) {
+TEST_F(IdxTest, RefusesNonFiles) {
   const IdxSpec good = Source(kIdxImages, kLabels);
   const auto message = [&](const std::string& path) {
     return Refused(ErrorKind::kIo, IdxSpec{path, good.labels, 10});
@@ -92,7 +92,7 @@ struct Damage {
   std::vector<std::string> parts;  // what the message must hold
 };
 
-TEST_F(IdxTest, RefusesDamagedContentPlainAndCompressed) {
+TEST_F(IdxTest, RefusesDamagedContent) {
   const Damage cases[] = {
       {kIdxImages.substr(0, 3), kLabels, {"images", "truncated", "4 bytes of header", "found 3"}},
       {kIdxImages.substr(0, 9), kLabels, {"truncated", "header", "found"}},
@@ -137,13 +137,13 @@ TEST_F(IdxTest, RefusesDamagedCompression) {
 }
 
 // A header that promises more than deflate can hold in so few bytes.
-TEST_F(IdxTest, RefusesAPromiseThatCannotBeKept) {
+TEST_F(IdxTest, RefusesHeaderLargerThanFile) {
   const std::string bomb = Gzip(IdxHeader(8, {1'000'000, 1000, 1000}) + Counting(1000));
   EXPECT_THAT(Refused(ErrorKind::kData, Source(bomb, kLabels)),
               AllOf(HasSubstr("1000000000000"), HasSubstr("can hold at most")));
 }
 
-TEST_F(IdxTest, RefusesASourceThatCannotBe) {
+TEST_F(IdxTest, RefusesInvalidSource) {
   EXPECT_THAT(Refused(ErrorKind::kConfig, Source(kIdxImages, kLabels, 0)), HasSubstr("found 0"));
   EXPECT_THAT(Refused(ErrorKind::kConfig, Source(kIdxImages, kLabels), {.std = 0}),
               HasSubstr("std 0"));
@@ -151,7 +151,7 @@ TEST_F(IdxTest, RefusesASourceThatCannotBe) {
               HasSubstr("1e+300"));
 }
 
-TEST(FashionMnistTest, IsReadWhole) {
+TEST(FashionMnistTest, ReadsCompletely) {
   const std::string folder = "/usr/share/datasets/fashion-mnist/";
   if (!std::filesystem::exists(folder)) {
     GTEST_SKIP() << "the package dataset-fashion-mnist is not installed";

@@ -48,7 +48,7 @@ Result<std::vector<ImageFile>> Index(const std::string& tar, std::int64_t classe
   return IndexShard("s.tar", AsBytes(tar), classes, damaged == nullptr ? own : *damaged);
 }
 
-TEST(ImageShardsTest, MembersOfOneKeyAreASample) {
+TEST(ImageShardsTest, MembersOfOneKeyFormASample) {
   const std::string tar = SmallTar();
   const auto images = ValueOrThrow(Index(tar));
   ASSERT_EQ(images.size(), 3U);
@@ -64,7 +64,7 @@ TEST(ImageShardsTest, MembersOfOneKeyAreASample) {
 }
 
 // Long names, times with fractions: headers of their own before a member.
-TEST(ImageShardsTest, TarFilesOfOtherWritersAreRead) {
+TEST(ImageShardsTest, ReadsTarFilesOfOtherWriters) {
   for (const char* name : {"pax.tar", "gnu.tar"}) {
     const std::string tar = ContentOfPicture(name);
     const auto images = ValueOrThrow(Index(tar, 10));
@@ -78,14 +78,14 @@ TEST(ImageShardsTest, TarFilesOfOtherWritersAreRead) {
   }
 }
 
-TEST(ImageShardsTest, SeveralTarFilesInOneAreReadToTheEnd) {
+TEST(ImageShardsTest, ReadsConcatenatedTarFiles) {
   EXPECT_EQ(ValueOrThrow(Index(TarMember("a.jpg", "1") + TarMember("a.cls", "0") + TarEnd() +
                                TarMember("b.jpg", "2") + TarMember("b.cls", "1") + TarEnd()))
                 .size(),
             2U);
 }
 
-TEST(ImageShardsTest, WhatIsWrongIsNamed) {
+TEST(ImageShardsTest, NamesMistakes) {
   const auto refused = [](const std::string& tar) {
     const auto images = Index(tar);
     EXPECT_THAT(images, HasKind(ErrorKind::kData));
@@ -123,14 +123,14 @@ TEST(ImageShardsTest, WhatIsWrongIsNamed) {
   EXPECT_THAT(refused(one + label), HasSubstr("truncated tar file: expected a block of zeros"));
 }
 
-TEST(ImageShardsTest, ATruncatedFileIsRefusedWhereverItEnds) {
+TEST(ImageShardsTest, RefusesTruncatedFile) {
   const std::string tar = SmallTar();
   for (std::size_t bytes = 0; bytes + 1024 < tar.size(); bytes += bytes % 64 == 0 ? 1 : 21) {
     EXPECT_THAT(Index(tar.substr(0, bytes)), HasKind(ErrorKind::kData)) << bytes;
   }
 }
 
-TEST(ImageShardsTest, LabelsThatAreNoClassesAreDamagedRecords) {
+TEST(ImageShardsTest, InvalidLabelsAreDamagedRecords) {
   std::string tar;
   for (const auto& [key, label] :
        {std::pair("a", "0"), {"b", "2"}, {"c", "-1"}, {"d", "1.5"}, {"e", ""}, {"f", "1"}}) {
@@ -161,7 +161,7 @@ class ShardedImagesTest : public ::testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(ShardedImagesTest, AreTheSamplesOfTheirFiles) {
+TEST_F(ShardedImagesTest, EqualSamplesOfTheirFiles) {
   Write("s-01.tar", SmallTar());
   Write("s-00.tar",
         TarMember("x.png", ContentOfPicture("rgb.png")) + TarMember("x.cls", "1") + TarEnd());
@@ -189,7 +189,7 @@ TEST_F(ShardedImagesTest, AreTheSamplesOfTheirFiles) {
   EXPECT_TRUE(ValueOrThrow(ReadClassNames(job)).names.empty());
 }
 
-TEST_F(ShardedImagesTest, DamagedOnesFollowTheRules) {
+TEST_F(ShardedImagesTest, DamagedImagesFollowRules) {
   std::string image = ContentOfPicture("420.jpg");
   image.resize(image.size() - 20);
   Write("s-0.tar", SmallTar());
@@ -210,7 +210,7 @@ TEST_F(ShardedImagesTest, DamagedOnesFollowTheRules) {
             Gather(*dataset, {dataset->bad_records()[0].replacement}).features);
 }
 
-TEST_F(ShardedImagesTest, FilesThatChangeOrAreMissingAreFound) {
+TEST_F(ShardedImagesTest, DetectsChangedOrMissingFiles) {
   EXPECT_THAT(Refused(ErrorKind::kIo, Source("s-*.tar")), HasSubstr("no file is called '"));
   EXPECT_THAT(Refused(ErrorKind::kIo, Source("s.tar")), HasSubstr("s.tar"));
   EXPECT_THAT(Refused(ErrorKind::kConfig, Source("*/s-*.tar")), HasSubstr("expected one '*'"));

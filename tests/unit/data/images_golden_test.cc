@@ -24,10 +24,10 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string FileOf(const std::string& name) { return GACCD_PICTURES "/" + name; }
+std::string PicturePath(const std::string& name) { return GACCD_PICTURES "/" + name; }
 
 std::string ReadPicture(const std::string& name) {
-  std::ifstream file(FileOf(name), std::ios::binary);
+  std::ifstream file(PicturePath(name), std::ios::binary);
   EXPECT_TRUE(file.good()) << name;
   return {std::istreambuf_iterator<char>(file), {}};
 }
@@ -46,7 +46,7 @@ std::vector<std::uint8_t> Unhex(const std::string& text) {
 
 // Lines of pictures.txt that begin with `key`, after it.
 std::vector<std::istringstream> Lines(const std::string& key) {
-  std::ifstream file(FileOf("pictures.txt"));
+  std::ifstream file(PicturePath("pictures.txt"));
   std::vector<std::istringstream> lines;
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with(key + " ")) lines.emplace_back(line.substr(key.size() + 1));
@@ -75,7 +75,7 @@ void ExpectPixels(const Image& image, std::istringstream& line, int tolerance = 
   EXPECT_LE(most, tolerance) << line.str().substr(0, 40);
 }
 
-TEST(ImagesGoldenTest, EveryFormatIsDecodedAsByPil) {
+TEST(ImagesGoldenTest, DecodesEveryFormatLikePil) {
   for (std::istringstream& line : Lines("decode")) {
     std::string name;
     line >> name;
@@ -86,7 +86,7 @@ TEST(ImagesGoldenTest, EveryFormatIsDecodedAsByPil) {
   }
 }
 
-TEST(ImagesGoldenTest, WhatIsNotTakenIsRefusedByName) {
+TEST(ImagesGoldenTest, RefusesUnsupportedByName) {
   for (std::istringstream& line : Lines("refuse")) {
     std::string name;
     std::string words;
@@ -99,7 +99,7 @@ TEST(ImagesGoldenTest, WhatIsNotTakenIsRefusedByName) {
   }
 }
 
-TEST(ImagesGoldenTest, ATruncatedFileIsRefusedWhereverItEnds) {
+TEST(ImagesGoldenTest, RefusesTruncatedFile) {
   for (const char* name : {"420.jpg", "progressive.jpg", "cmyk.jpg", "rgba.png", "palette.png",
                            "lossy.webp", "alpha.webp"}) {
     const std::string whole = ReadPicture(name);
@@ -115,7 +115,7 @@ constexpr const char* kLarger[] = {"part_420.jpg",  "part_422.jpg",  "part_444.j
                                    "part_grey.jpg", "part_cmyk.jpg", "part_progressive.jpg",
                                    "base.png",      "lossy.webp"};
 
-TEST(ImagesGoldenTest, APartHasThePixelsOfTheWhole) {
+TEST(ImagesGoldenTest, PartHasPixelsOfWhole) {
   for (const char* name : kLarger) {
     const std::string file = ReadPicture(name);
     const Image whole = ValueOrThrow(DecodeImage(name, AsBytes(file), 3));
@@ -143,7 +143,7 @@ TEST(ImagesGoldenTest, APartHasThePixelsOfTheWhole) {
   }
 }
 
-TEST(ImagesGoldenTest, APartIsDecodedAloneAndTheRestOfTheFileCheckedIfAsked) {
+TEST(ImagesGoldenTest, DecodesPartOnlyAndChecksRestOnRequest) {
   const std::string file = ReadPicture("part_420.jpg");
   const auto decode = [&](std::size_t bytes, bool whole_file) {
     return DecodeImagePart(
@@ -169,7 +169,7 @@ TEST(ImagesGoldenTest, APartIsDecodedAloneAndTheRestOfTheFileCheckedIfAsked) {
               HasMessage("p: too small"));
 }
 
-TEST(ImagesGoldenTest, LargeImagesAreRefusedBeforeTheyTakeMemory) {
+TEST(ImagesGoldenTest, RefusesLargeImagesBeforeAllocation) {
   const std::string file = ReadPicture("rgb.png");
   EXPECT_TRUE(DecodeImage("x", AsBytes(file), 3, 11 * 14).ok());
   EXPECT_THAT(DecodeImage("x", AsBytes(file), 3, 11 * 14 - 1),
@@ -185,7 +185,7 @@ TEST(ImagesGoldenTest, LargeImagesAreRefusedBeforeTheyTakeMemory) {
               HasMessage(HasSubstr("bomb: expected 1 to 67108864 pixels, found 65500 x 65500")));
 }
 
-TEST(ImagesGoldenTest, ResizingIsPilsBitByBit) {
+TEST(ImagesGoldenTest, ResizeIsBitIdenticalToPil) {
   const Image base = ValueOrThrow(DecodePicture("base.png"));
   for (std::istringstream& line : Lines("resize")) {
     const auto n = Take(line, 6);
@@ -201,7 +201,7 @@ Image Transformed(const ImageTransform& transform, const Image& image) {
   return transform.Restore(features.data());
 }
 
-TEST(ImagesGoldenTest, TheCentreIsTorchvisions) {
+TEST(ImagesGoldenTest, CentreCropEqualsTorchvision) {
   const Image base = ValueOrThrow(DecodePicture("base.png"));
   for (std::istringstream& line : Lines("center")) {
     const auto n = Take(line, 3);
@@ -210,7 +210,7 @@ TEST(ImagesGoldenTest, TheCentreIsTorchvisions) {
   }
 }
 
-TEST(ImagesGoldenTest, ColorsAreTorchvisions) {
+TEST(ImagesGoldenTest, ColorsEqualTorchvision) {
   const Image base = ValueOrThrow(DecodePicture("base.png"));
   for (std::istringstream& line : Lines("color")) {
     std::string name;
@@ -226,7 +226,7 @@ TEST(ImagesGoldenTest, ColorsAreTorchvisions) {
 }
 
 // By torchvision's name.
-AugmentKind KindOf(const std::string& name) {
+AugmentKind ParseAugmentKind(const std::string& name) {
   for (std::int64_t i = 0; i < kAugmentKinds; ++i) {
     if (Name(static_cast<AugmentKind>(i)) == name) return static_cast<AugmentKind>(i);
   }
@@ -234,7 +234,7 @@ AugmentKind KindOf(const std::string& name) {
   return AugmentKind::kIdentity;
 }
 
-TEST(ImagesGoldenTest, AugmentationsAreTorchvisions) {
+TEST(ImagesGoldenTest, AugmentationsEqualTorchvision) {
   const Image base = ValueOrThrow(DecodePicture("base.png"));
   std::set<AugmentKind> seen;
   for (std::istringstream& line : Lines("augment")) {
@@ -242,14 +242,14 @@ TEST(ImagesGoldenTest, AugmentationsAreTorchvisions) {
     double magnitude = 0;
     line >> name >> magnitude;
     Image image = base;
-    Augment(image, {KindOf(name), magnitude});
-    seen.insert(KindOf(name));
+    Augment(image, {ParseAugmentKind(name), magnitude});
+    seen.insert(ParseAugmentKind(name));
     ExpectPixels(image, line);
   }
   EXPECT_EQ(seen.size(), static_cast<std::size_t>(kAugmentKinds));
 }
 
-TEST(ImagesGoldenTest, RandAugmentDrawsWhatTorchvisionDoesForTheSameNumbers) {
+TEST(ImagesGoldenTest, RandAugmentEqualsTorchvisionForSameNumbers) {
   for (std::istringstream& line : Lines("operations")) {
     const auto n = Take(line, 6);  // key, bins, magnitude, height, width, operations
     const ImagesSpec source{.size = {n[3], n[4]},
@@ -268,7 +268,7 @@ TEST(ImagesGoldenTest, RandAugmentDrawsWhatTorchvisionDoesForTheSameNumbers) {
   }
 }
 
-TEST(ImagesGoldenTest, RandomPartsAreTorchvisionsForTheSameNumbers) {
+TEST(ImagesGoldenTest, RandomCropsEqualTorchvisionForSameNumbers) {
   const auto transform =
       ValueOrThrow(ImageTransform::Make({.size = {8}, .crop = RandomResizedCropSpec{}}, {}));
   for (std::istringstream& line : Lines("crop")) {

@@ -63,7 +63,7 @@ class ImagesTest : public ::testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(ImagesTest, SamplesAreTheFilesClassByClass) {
+TEST_F(ImagesTest, SamplesAreFilesByClass) {
   const auto dataset = Opened(Source(), {.scale = 1.0 / 255});
   EXPECT_EQ(dataset->size(), 7);
   EXPECT_EQ(Describe(dataset->spec()), "features f32 [3, 6, 5], labels i32 [], 2 classes");
@@ -81,7 +81,7 @@ TEST_F(ImagesTest, SamplesAreTheFilesClassByClass) {
   EXPECT_TRUE(dataset->ReadError().ok());
 }
 
-TEST_F(ImagesTest, EveryChannelHasItsMeanAndDeviation) {
+TEST_F(ImagesTest, NormalisesByChannel) {
   const Batch plain = Gather(*Opened(Source()), {2});
   const Batch scaled = Gather(
       *Opened(Source(), {.scale = 0.5, .channel_mean = {1, 2, 3}, .channel_std = {1, 4, 2}}), {2});
@@ -98,7 +98,7 @@ TEST_F(ImagesTest, EveryChannelHasItsMeanAndDeviation) {
   EXPECT_EQ(Gather(*Opened(grey), {2}).features.size(), 30U);
 }
 
-TEST_F(ImagesTest, ClassesAreTheFoldersInTheOrderOfTheirBytes) {
+TEST_F(ImagesTest, ClassesAreFoldersInByteOrder) {
   Copy("rgb.png", "train/Zebra/z.png");
   Copy("rgb.png", "train/.cache/x.png");  // hidden
   Copy("rgb.png", "train/note.png");      // in no class
@@ -117,7 +117,7 @@ TEST_F(ImagesTest, ClassesAreTheFoldersInTheOrderOfTheirBytes) {
                                                     Not(HasSubstr("tools/prepare")))));
 }
 
-TEST_F(ImagesTest, FoldersThatAreNoClassesAreRefused) {
+TEST_F(ImagesTest, RefusesFoldersThatAreNoClasses) {
   ImagesSpec three = Source();
   three.classes = 3;
   EXPECT_THAT(
@@ -136,7 +136,7 @@ TEST_F(ImagesTest, FoldersThatAreNoClassesAreRefused) {
   EXPECT_THAT(Refused(ErrorKind::kIo, nowhere), HasSubstr("none"));
 }
 
-TEST_F(ImagesTest, DamagedImagesFollowTheRules) {
+TEST_F(ImagesTest, DamagedImagesFollowRules) {
   Damage("train/cat/a.jpg");
   Damage("train/dog/2.jpg");
   EXPECT_THAT(Refused(ErrorKind::kData, Source()),
@@ -157,7 +157,7 @@ TEST_F(ImagesTest, DamagedImagesFollowTheRules) {
   }
 }
 
-TEST_F(ImagesTest, SmallerThanTheCentreIsDamaged) {
+TEST_F(ImagesTest, ImageSmallerThanCropIsDamaged) {
   ImagesSpec source = Source();
   source.size = {8};
   source.crop = CenterCropSpec{};
@@ -169,7 +169,7 @@ TEST_F(ImagesTest, SmallerThanTheCentreIsDamaged) {
   EXPECT_TRUE(Opened(source)->ReadError().ok());
 }
 
-TEST_F(ImagesTest, WhatIsNotCheckedAtFirstIsFoundWhenItIsRead) {
+TEST_F(ImagesTest, DetectsUncheckedDamageOnRead) {
   Damage("train/dog/3.jpg");
   ImagesSpec source = Source();
   source.decode_all = false;
@@ -186,7 +186,7 @@ TEST_F(ImagesTest, WhatIsNotCheckedAtFirstIsFoundWhenItIsRead) {
   EXPECT_THAT(dataset->ReadError(), HasMessage(HasSubstr("3.jpg")));  // the first one
 }
 
-TEST_F(ImagesTest, FilesThatWereCheckedAreReadAsFarAsNeeded) {
+TEST_F(ImagesTest, ReadsCheckedFilesAsFarAsNeeded) {
   Copy("part_420.jpg", "train/dog/4.jpg");
   ImagesSpec source = Source();
   source.crop = RandomResizedCropSpec{.scale = {0.05, 0.05}};
@@ -212,7 +212,7 @@ TEST_F(ImagesTest, FilesThatWereCheckedAreReadAsFarAsNeeded) {
   EXPECT_THAT(read(*unchecked, seed).first, HasMessage(HasSubstr("dog/4.jpg: damaged JPEG image")));
 }
 
-TEST_F(ImagesTest, OneRankOfANodeDecodesAll) {
+TEST_F(ImagesTest, OneRankPerNodeDecodes) {
   int ticks = 0;
   NodeShare leader = NodeShare::Leader([&] {
     ++ticks;
@@ -228,7 +228,7 @@ TEST_F(ImagesTest, OneRankOfANodeDecodesAll) {
   EXPECT_FALSE(OpenDataset(larger, {}, {}, &other).ok());
 }
 
-TEST_F(ImagesTest, AllRanksOfANodeFindTheDamagedOnes) {
+TEST_F(ImagesTest, AllRanksOfNodeFindDamagedImages) {
   Damage("train/cat/a.jpg");
   const BadRecordRules rules{.policy = OnBadRecord::kSkip, .quota = 2};
   NodeShare leader = NodeShare::Leader([] { return Status::Ok(); });
@@ -261,7 +261,7 @@ Seen Train(const Dataset& dataset, std::int64_t ranks, std::int64_t micro, std::
       for (std::int64_t i = 0; i < view->samples; ++i) {
         const std::size_t at = static_cast<std::size_t>(i);
         const float* features = view->tensor<float>(0) + at * row;
-        const bool is_new = seen.emplace(std::pair(view->run.EpochOf(at), view->ids[i]),
+        const bool is_new = seen.emplace(std::pair(view->run.RowEpoch(at), view->ids[i]),
                                          std::vector<float>(features, features + row))
                                 .second;
         EXPECT_TRUE(is_new);
@@ -271,7 +271,7 @@ Seen Train(const Dataset& dataset, std::int64_t ranks, std::int64_t micro, std::
   return seen;
 }
 
-TEST_F(ImagesTest, DrawsAreThoseOfTheSampleInItsEpochOnAnyRanksThreadsAndBatches) {
+TEST_F(ImagesTest, DrawsDependOnSampleAndEpochOnly) {
   ImagesSpec source = RandomSource();
   const Seen seen = Train(*Opened(source), 1, 1, 1);
   ASSERT_EQ(seen.size(), 28U);
@@ -290,7 +290,7 @@ TEST_F(ImagesTest, DrawsAreThoseOfTheSampleInItsEpochOnAnyRanksThreadsAndBatches
   }
 }
 
-TEST_F(ImagesTest, AnOperationDoesNotChangeTheNumbersOfAnother) {
+TEST_F(ImagesTest, OperationsDrawIndependentNumbers) {
   ImagesSpec source = RandomSource();
   const auto all = ValueOrThrow(ImageTransform::Make(source, {}));
   source.color_jitter = {};
@@ -317,7 +317,7 @@ TEST_F(ImagesTest, AnOperationDoesNotChangeTheNumbersOfAnother) {
   EXPECT_NEAR(erased, 500, 60);
 }
 
-TEST_F(ImagesTest, FlippingAndErasing) {
+TEST_F(ImagesTest, FlipsAndErases) {
   ImagesSpec source = Source();
   const Batch plain = Gather(*Opened(source), {2});
   source.horizontal_flip = 1;

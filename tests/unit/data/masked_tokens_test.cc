@@ -22,7 +22,7 @@ constexpr std::int32_t kVocabulary = 50;
 constexpr std::int32_t kMask = 4;
 
 // The first five tokens of the vocabulary are special; every text begins with one of them.
-std::int32_t TokenOf(std::int64_t sample, std::int64_t t) {
+std::int32_t TokenAt(std::int64_t sample, std::int64_t t) {
   return static_cast<std::int32_t>(t == 0 ? 2 : 5 + (sample * 7 + t * t) % (kVocabulary - 5));
 }
 
@@ -38,7 +38,7 @@ class MaskableTexts final : public Dataset {
     for (std::size_t i = 0; i < indices.size(); ++i) {
       for (std::int64_t t = 0; t < row; ++t) {
         out.tensor<std::int32_t>(0)[static_cast<std::int64_t>(i) * row + t] =
-            TokenOf(indices[i], t);
+            TokenAt(indices[i], t);
       }
       out.tensor<std::int32_t>(1)[i] = static_cast<std::int32_t>(Length(indices[i]));
     }
@@ -80,7 +80,7 @@ MaskedText Read(const Dataset& data, std::int64_t sample, std::uint64_t draw,
   return {of_second(0), of_second(2)};
 }
 
-TEST(MaskedTokensTest, LabelsAreTheMaskedTokensAndNothingElseChanges) {
+TEST(MaskedTokensTest, LabelsAreMaskedTokensOnly) {
   const auto data = Masked();
   EXPECT_EQ(data->spec().tensors.back(), (TensorSpec{"labels", DType::kI32, {kContext}}));
   EXPECT_EQ(data->spec().classes, kVocabulary);
@@ -89,9 +89,9 @@ TEST(MaskedTokensTest, LabelsAreTheMaskedTokensAndNothingElseChanges) {
     for (std::int64_t t = 0; t < kContext; ++t) {
       const auto at = static_cast<std::size_t>(t);
       if (found.labels[at] == kIgnoredLabel) {
-        EXPECT_EQ(found.tokens[at], TokenOf(sample, t));
+        EXPECT_EQ(found.tokens[at], TokenAt(sample, t));
       } else {
-        EXPECT_EQ(found.labels[at], TokenOf(sample, t));
+        EXPECT_EQ(found.labels[at], TokenAt(sample, t));
         EXPECT_GE(found.labels[at], 5) << "a special token";
         EXPECT_LT(t, data->Length(sample)) << "padding";
         EXPECT_LT(found.tokens[at], kVocabulary);
@@ -100,12 +100,12 @@ TEST(MaskedTokensTest, LabelsAreTheMaskedTokensAndNothingElseChanges) {
   }
 }
 
-TEST(MaskedTokensTest, TextsOfSpecialTokensAloneHaveNoLabel) {
+TEST(MaskedTokensTest, TextsOfSpecialTokensHaveNoLabel) {
   EXPECT_EQ(CountUnlabelled(*Masked()), kTexts / 40) << "texts of one token";
 }
 
 // Within four standard deviations; in shorter texts the one that is masked at least would show.
-TEST(MaskedTokensTest, AsManyAsTheJobSaysAndEightInTenAreTheMask) {
+TEST(MaskedTokensTest, MasksGivenShareAndReplacesEightInTen) {
   const auto data = Masked();
   double seen = 0;
   double masked = 0;
@@ -136,7 +136,7 @@ TEST(MaskedTokensTest, AsManyAsTheJobSaysAndEightInTenAreTheMask) {
 }
 
 // A probability so small that no draw is below it; a text of one token has a special one alone.
-TEST(MaskedTokensTest, EveryTextHasOne) {
+TEST(MaskedTokensTest, EveryTextHasAMaskedToken) {
   const auto data = Masked(1e-9);
   std::set<std::ptrdiff_t> places;
   for (std::int64_t sample = 0; sample < kTexts; ++sample) {
@@ -150,7 +150,7 @@ TEST(MaskedTokensTest, EveryTextHasOne) {
   EXPECT_GT(places.size(), 20U) << "any of them";
 }
 
-TEST(MaskedTokensTest, ADrawBelongsToTheUpdateAndTheSample) {
+TEST(MaskedTokensTest, DrawDependsOnUpdateAndSample) {
   const auto data = Masked();
   for (const std::int64_t sample : {2, 39, 79}) {
     const MaskedText whole = Read(*data, sample, 9);
@@ -204,7 +204,7 @@ std::vector<Drawn> ReadUpdates(std::uint64_t seed, int ranks, int micro, bool gr
   return updates;
 }
 
-TEST(MaskedTokensTest, NeitherRanksNorMicroBatchesNorARestartMatter) {
+TEST(MaskedTokensTest, IndependentOfRanksMicroBatchesAndRestart) {
   const auto expected = ReadUpdates(1, 1, 60, false);
   EXPECT_EQ(ReadUpdates(1, 3, 7, false), expected);
   EXPECT_EQ(ReadUpdates(1, 2, 8, true), expected);

@@ -23,11 +23,11 @@ using testing::HasSubstr;
 constexpr std::int64_t kImages = 53;
 constexpr std::int64_t kRow = 2 * 3 * 4;
 
-float ValueOf(std::int64_t sample, std::int64_t epoch, std::int64_t i) {
+float FeatureValue(std::int64_t sample, std::int64_t epoch, std::int64_t i) {
   return static_cast<float>(1000 * epoch + sample * sample + i * (sample % 7));
 }
-float WeightOf(std::int64_t sample) { return static_cast<float>(sample % 4) * 0.3F; }
-std::int32_t LabelOf(std::int64_t sample) { return static_cast<std::int32_t>(sample % 5); }
+float SampleWeight(std::int64_t sample) { return static_cast<float>(sample % 4) * 0.3F; }
+std::int32_t SampleLabel(std::int64_t sample) { return static_cast<std::int32_t>(sample % 5); }
 
 // Other values in every epoch, as images have.
 class MixableImages final : public Dataset {
@@ -41,10 +41,10 @@ class MixableImages final : public Dataset {
     for (std::size_t i = 0; i < indices.size(); ++i) {
       for (std::int64_t v = 0; v < kRow; ++v) {
         out.tensor<float>(0)[static_cast<std::int64_t>(i) * kRow + v] =
-            ValueOf(indices[i], out.run.EpochOf(i), v);
+            FeatureValue(indices[i], out.run.RowEpoch(i), v);
       }
-      out.tensor<std::int32_t>(1)[i] = LabelOf(indices[i]);
-      if (out.tensors.size() > 2) out.tensor<float>(2)[i] = WeightOf(indices[i]);
+      out.tensor<std::int32_t>(1)[i] = SampleLabel(indices[i]);
+      if (out.tensors.size() > 2) out.tensor<float>(2)[i] = SampleWeight(indices[i]);
     }
   }
 
@@ -58,7 +58,7 @@ struct Mixing {
   std::int64_t group = 8;
 };
 
-DataSpec SpecOf(const Mixing& mixing) {
+DataSpec MakeDataSpec(const Mixing& mixing) {
   DataSpec data;
   if (mixing.mixup) data.mixup = MixupSpec{.alpha = *mixing.mixup};
   if (mixing.cutmix) data.cutmix = CutmixSpec{.alpha = *mixing.cutmix};
@@ -68,7 +68,7 @@ DataSpec SpecOf(const Mixing& mixing) {
 
 std::unique_ptr<Dataset> Mixed(const Mixing& mixing, bool weighted = false,
                                std::uint64_t seed = 1) {
-  return ValueOrThrow(MixSamples(std::make_unique<MixableImages>(weighted), SpecOf(mixing),
+  return ValueOrThrow(MixSamples(std::make_unique<MixableImages>(weighted), MakeDataSpec(mixing),
                                  SampleOrder(seed, kImages, true)));
 }
 
@@ -128,7 +128,7 @@ MixedRun ReadRun(const Dataset& data, const World& world) {
   return run;
 }
 
-TEST(MixedSamplesTest, NeitherRanksNorMicroBatchesNorARestartMatter) {
+TEST(MixedSamplesTest, IndependentOfRanksMicroBatchesAndRestart) {
   for (const Mixing& mixing : {Mixing{.mixup = 0.4}, Mixing{.cutmix = 1}, Mixing{0.4, 1, 5}}) {
     const auto data = Mixed(mixing);
     const MixedRun run = ReadRun(*data, {.ranks = 1, .micro = 21});
@@ -143,7 +143,7 @@ TEST(MixedSamplesTest, NeitherRanksNorMicroBatchesNorARestartMatter) {
 }
 
 // The partners of an update of the run, by their values: lambda is known from the weights.
-TEST(MixedSamplesTest, MixupIsTheSumOfASampleAndOneOfItsGroup) {
+TEST(MixedSamplesTest, MixupAddsSampleOfSameGroup) {
   for (const LastCycle last_cycle : {LastCycle::kUpdate, LastCycle::kCarry}) {
     const MixedRun run =
         ReadRun(*Mixed({.mixup = 1}), {.ranks = 3, .micro = 2, .last_cycle = last_cycle});
@@ -167,10 +167,10 @@ TEST(MixedSamplesTest, MixupIsTheSumOfASampleAndOneOfItsGroup) {
                   : at.first / 3 * kImages + at.first % 3 * kBatch + position;
           return place / kImages;
         };
-        bool same = mixed.labels == std::array{LabelOf(sample), LabelOf(other)};
+        bool same = mixed.labels == std::array{SampleLabel(sample), SampleLabel(other)};
         for (std::int64_t v = 0; v < kRow; ++v) {
-          const float expected = lambda * ValueOf(sample, epoch_of(at.second), v) +
-                                 (1 - lambda) * ValueOf(other, epoch_of(q), v);
+          const float expected = lambda * FeatureValue(sample, epoch_of(at.second), v) +
+                                 (1 - lambda) * FeatureValue(other, epoch_of(q), v);
           same = same && mixed.features[static_cast<std::size_t>(v)] == expected;
         }
         if (!same) continue;
@@ -185,7 +185,7 @@ TEST(MixedSamplesTest, MixupIsTheSumOfASampleAndOneOfItsGroup) {
   }
 }
 
-TEST(MixedSamplesTest, CutmixReplacesABoxAndLambdaIsTheShareOfTheRest) {
+TEST(MixedSamplesTest, CutmixReplacesBoxAndLambdaIsRemainingShare) {
   const MixedRun run = ReadRun(*Mixed({.cutmix = 1, .group = 4}), {.ranks = 2, .micro = 4});
   std::set<float> lambdas;
   for (const auto& [at, row] : run) {
@@ -193,7 +193,7 @@ TEST(MixedSamplesTest, CutmixReplacesABoxAndLambdaIsTheShareOfTheRest) {
     const std::int64_t epoch = (at.first * kBatch + at.second) / kImages;
     int own = 0;
     for (std::int64_t v = 0; v < kRow; ++v) {
-      own += mixed.features[static_cast<std::size_t>(v)] == ValueOf(sample, epoch, v) ? 1 : 0;
+      own += mixed.features[static_cast<std::size_t>(v)] == FeatureValue(sample, epoch, v) ? 1 : 0;
     }
     EXPECT_NEAR(mixed.weights[0], static_cast<double>(own) / kRow, 0.05) << at.second;
     EXPECT_EQ(mixed.weights[0] + mixed.weights[1], 1);
@@ -202,17 +202,17 @@ TEST(MixedSamplesTest, CutmixReplacesABoxAndLambdaIsTheShareOfTheRest) {
   EXPECT_GE(lambdas.size(), 3U);
 }
 
-TEST(MixedSamplesTest, TheWeightsOfBothLabelsAreThatOfTheSample) {
+TEST(MixedSamplesTest, LabelWeightsSumToSampleWeight) {
   const MixedRun run = ReadRun(*Mixed({.mixup = 0.7}, /*weighted=*/true), {.ranks = 2, .micro = 3});
   for (const auto& [at, row] : run) {
     const auto& [sample, mixed] = row;
     const double sum = double{mixed.weights[0]} + double{mixed.weights[1]};
-    EXPECT_EQ(sum, WeightOf(sample));
+    EXPECT_EQ(sum, SampleWeight(sample));
     EXPECT_GE(std::min(mixed.weights[0], mixed.weights[1]), 0);
   }
 }
 
-TEST(MixedSamplesTest, WhatIsInNoRunIsNotMixed) {
+TEST(MixedSamplesTest, DoesNotMixSamplesOutsideRuns) {
   const auto data = Mixed({.mixup = 1, .cutmix = 1}, /*weighted=*/true);
   EXPECT_EQ(Describe(data->spec()),
             "features f32 [2, 3, 4], labels i32 [], weights f32 [], mixed_labels i32 [2], "
@@ -222,17 +222,17 @@ TEST(MixedSamplesTest, WhatIsInNoRunIsNotMixed) {
   data->Gather(std::array<std::int64_t, 3>{9, 4, 30}, view);
   for (std::size_t i = 0; i < 3; ++i) {
     const std::int64_t sample = std::array<std::int64_t, 3>{9, 4, 30}[i];
-    EXPECT_EQ(view.tensor<float>(0)[i * kRow + 5], ValueOf(sample, 0, 5));
-    EXPECT_EQ(view.tensor<std::int32_t>(1)[i], LabelOf(sample));
-    EXPECT_EQ(view.tensor<float>(2)[i], WeightOf(sample));
-    EXPECT_EQ(view.tensor<float>(4)[2 * i], WeightOf(sample));
+    EXPECT_EQ(view.tensor<float>(0)[i * kRow + 5], FeatureValue(sample, 0, 5));
+    EXPECT_EQ(view.tensor<std::int32_t>(1)[i], SampleLabel(sample));
+    EXPECT_EQ(view.tensor<float>(2)[i], SampleWeight(sample));
+    EXPECT_EQ(view.tensor<float>(4)[2 * i], SampleWeight(sample));
     EXPECT_EQ(view.tensor<float>(4)[2 * i + 1], 0);
   }
 }
 
-TEST(MixedSamplesTest, LambdaIsBetaAndAMultipleThatIsExact) {
+TEST(MixedSamplesTest, LambdaIsBetaRoundedToExactMultiple) {
   for (const double alpha : {0.1, 0.4, 1.0, 3.0}) {
-    const DataSpec data = SpecOf({.mixup = alpha});
+    const DataSpec data = MakeDataSpec({.mixup = alpha});
     constexpr int kDraws = 4000;
     double sum = 0;
     double squares = 0;
@@ -248,8 +248,8 @@ TEST(MixedSamplesTest, LambdaIsBetaAndAMultipleThatIsExact) {
   }
 }
 
-TEST(MixedSamplesTest, PartnersAreOneCycle) {
-  const DataSpec data = SpecOf({.mixup = 1, .cutmix = 1});
+TEST(MixedSamplesTest, PartnersFormOneCycle) {
+  const DataSpec data = MakeDataSpec({.mixup = 1, .cutmix = 1});
   std::set<std::vector<std::int64_t>> different;
   int cuts = 0;
   for (std::uint64_t key = 0; key < 200; ++key) {
@@ -281,9 +281,9 @@ class Other final : public Dataset {
   SampleSpec spec_;
 };
 
-TEST(MixedSamplesTest, WhatCannotBeMixedIsRefused) {
+TEST(MixedSamplesTest, RefusesDataThatCannotBeMixed) {
   const auto mix = [](SampleSpec spec, const Mixing& mixing) {
-    return MixSamples(std::make_unique<Other>(std::move(spec)), SpecOf(mixing),
+    return MixSamples(std::make_unique<Other>(std::move(spec)), MakeDataSpec(mixing),
                       SampleOrder(1, 1, true));
   };
   EXPECT_THAT(mix(TargetSample({4}, 2), {.mixup = 1}),

@@ -21,7 +21,7 @@ namespace {
 
 Status NoTick() { return Status::Ok(); }
 
-std::string TextOf(const Array& array) {
+std::string ArrayText(const Array& array) {
   return {reinterpret_cast<const char*>(array.data.data()), array.data.size()};
 }
 
@@ -33,7 +33,7 @@ class NodeShareTest : public ::testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(NodeShareTest, TheOthersReadWhatTheLeaderUnpacked) {
+TEST_F(NodeShareTest, OtherRanksReadMemoryOfLeader) {
   const std::string path = Images("a name with spaces.gz");
   NodeShare leader = NodeShare::Leader(NoTick);
   const auto unpacked = ValueOrThrow(LoadIdx(path, &leader));
@@ -41,13 +41,13 @@ TEST_F(NodeShareTest, TheOthersReadWhatTheLeaderUnpacked) {
   NodeShare other = NodeShare::Follower(leader.Text(), NoTick);
   const auto mapped = ValueOrThrow(LoadIdx(path, &other));
   EXPECT_EQ(mapped.shape, (Shape{50, 8}));
-  EXPECT_EQ(TextOf(mapped), Counting(400));
-  EXPECT_EQ(TextOf(unpacked), Counting(400));
+  EXPECT_EQ(ArrayText(mapped), Counting(400));
+  EXPECT_EQ(ArrayText(unpacked), Counting(400));
   EXPECT_EQ(leader.note() + other.note(), "");
   EXPECT_TRUE(LoadIdx(path, &leader).ok());  // nor does the leader, for a second set of it
 }
 
-TEST_F(NodeShareTest, TheMemoryOutlivesTheLeader) {
+TEST_F(NodeShareTest, MemoryOutlivesLeader) {
   const std::string path = Images("images.gz");
   Result<Array> mapped = Status(ErrorKind::kInternal, "not opened");
   {
@@ -57,10 +57,10 @@ TEST_F(NodeShareTest, TheMemoryOutlivesTheLeader) {
     mapped = LoadIdx(path, &other);
   }
   ASSERT_TRUE(mapped.ok());
-  EXPECT_EQ(TextOf(*mapped), Counting(400));
+  EXPECT_EQ(ArrayText(*mapped), Counting(400));
 }
 
-TEST_F(NodeShareTest, MemoryOutOfReachIsUnpackedAgain) {
+TEST_F(NodeShareTest, UnpacksAgainIfMemoryIsUnreachable) {
   const std::string path = Images("images.gz");
   std::string text;
   {
@@ -73,12 +73,12 @@ TEST_F(NodeShareTest, MemoryOutOfReachIsUnpackedAgain) {
   for (const std::string& stale : {text, other_file, std::string("unpacked\nfinite\n\n \n")}) {
     NodeShare other = NodeShare::Follower(stale, NoTick);
     const auto own = ValueOrThrow(LoadIdx(path, &other));
-    EXPECT_EQ(TextOf(own), Counting(400));
+    EXPECT_EQ(ArrayText(own), Counting(400));
     EXPECT_EQ(other.note().empty(), stale.size() < 30);
   }
 }
 
-TEST_F(NodeShareTest, WhatIsDamagedIsNotPublished) {
+TEST_F(NodeShareTest, DoesNotPublishDamagedData) {
   const std::string gzip = Gzip(IdxHeader(8, {50, 8}) + Counting(400));
   const std::string path = folder_.Write("cut.gz", gzip.substr(0, gzip.size() - 20));
   NodeShare leader = NodeShare::Leader(NoTick);
@@ -86,7 +86,7 @@ TEST_F(NodeShareTest, WhatIsDamagedIsNotPublished) {
   EXPECT_EQ(leader.Text(), "");
 }
 
-TEST_F(NodeShareTest, AnErrorOfTheOthersEndsTheOpening) {
+TEST_F(NodeShareTest, ErrorOfOtherRankEndsOpen) {
   NodeShare leader =
       NodeShare::Leader([] { return Status(ErrorKind::kUnavailable, "rank 3 is lost"); });
   EXPECT_THAT(LoadIdx(Images("images.gz"), &leader).status(),
@@ -94,7 +94,7 @@ TEST_F(NodeShareTest, AnErrorOfTheOthersEndsTheOpening) {
 }
 
 // Values are looked at once a node: what was finite for the leader is not read by the others.
-TEST_F(NodeShareTest, ValuesAreLookedAtOnce) {
+TEST_F(NodeShareTest, ChecksValuesOnce) {
   std::vector<float> values(32, 1.5F);
   const auto write = [&](const std::string& name, const std::string& shape, std::size_t count) {
     return folder_.Write(name, NpyHeader(NpyDictionary("<f4", shape)) +

@@ -56,7 +56,7 @@ TEST_F(NpyTest, LabelsMayHaveWeights) {
 }
 
 // Weights belong to the loss of the training: evaluation data need none.
-TEST_F(NpyTest, OnlyTheTrainingDataMayHaveWeights) {
+TEST_F(NpyTest, OnlyTrainingDataMayHaveWeights) {
   Job job;
   NpySpec train = Source(kFeatures, kNpyLabels, 3);
   job.data.eval = train;
@@ -92,7 +92,7 @@ std::string Column(std::string_view descr) {
   return Head(descr, "(3, 1)") + Values<T>({1, 2, 100});
 }
 
-TEST_F(NpyTest, FeaturesOfEveryTypeThatF32HoldsAndLabelsOfEveryInteger) {
+TEST_F(NpyTest, ReadsEveryExactFeatureTypeAndIntegerLabels) {
   for (const std::string& text :
        {Column<std::uint8_t>("|u1"), Column<std::int8_t>("|i1"), Column<std::uint16_t>("<u2"),
         Column<std::int16_t>("<i2"), Column<float>("<f4"), Column<double>("<f8")}) {
@@ -117,7 +117,7 @@ TEST_F(NpyTest, FeaturesOfEveryTypeThatF32HoldsAndLabelsOfEveryInteger) {
 }
 
 // NaN and infinities, anywhere, in features and in targets: file, sample and column are named.
-TEST_F(NpyTest, ValuesMustBeFinite) {
+TEST_F(NpyTest, RequiresFiniteValues) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const std::int64_t rows = 5000;  // several blocks of the check
@@ -139,7 +139,7 @@ TEST_F(NpyTest, ValuesMustBeFinite) {
   }
 }
 
-TEST_F(NpyTest, FeaturesMustStayFiniteWhenTheyAreNormalised) {
+TEST_F(NpyTest, RefusesFeaturesThatOverflowNormalisation) {
   std::vector<float> values(6, 1.0F);
   values[3] = 3e38F;
   const std::string text = Head("<f4", "(3, 2)") + Values(values);
@@ -157,7 +157,7 @@ TEST_F(NpyTest, FeaturesMustStayFiniteWhenTheyAreNormalised) {
 }
 
 // Of large values that differ little, f32 has the difference only once they are normalised.
-TEST_F(NpyTest, WideFeaturesAreNormalisedBeforeTheyBecomeF32) {
+TEST_F(NpyTest, NormalisesWideFeaturesBeforeRoundingToF32) {
   const NormalizeSpec normalize{.mean = 1e9, .std = 3};
   const auto first = [&](const std::string& text) {
     return Gather(*Opened(Source(text, kNpyLabels, 3), normalize), {0, 1, 2}).features;
@@ -177,7 +177,7 @@ TEST_F(NpyTest, ReadsVectorTargets) {
   EXPECT_EQ(narrow->spec().Find("targets")->shape, Shape{1});
 }
 
-TEST_F(NpyTest, DataNeedNotBeAligned) {
+TEST_F(NpyTest, AcceptsUnalignedData) {
   std::string header = Head("<f4", "(3, 2)");
   header.erase(header.size() - 2, 1);  // one space less
   header[8] = static_cast<char>(header.size() - 10);
@@ -185,7 +185,7 @@ TEST_F(NpyTest, DataNeedNotBeAligned) {
               testing::ElementsAre(0.5F, -1.F));
 }
 
-TEST_F(NpyTest, TakesEverySpellingOfTheHeader) {
+TEST_F(NpyTest, AcceptsEveryHeaderSpelling) {
   for (const std::string_view text :
        {"{'shape': (3, 2), 'fortran_order': False, 'descr': '<f4'}",
         "{\"descr\":\"<f4\",\"fortran_order\":False,\"shape\":(3,2,)}",
@@ -246,7 +246,7 @@ TEST_F(NpyTest, RefusesBadHeaders) {
   }
 }
 
-TEST_F(NpyTest, RefusesTargetsThatDoNotFit) {
+TEST_F(NpyTest, RefusesMismatchedTargets) {
   const auto message = [&](const std::string& targets, std::int64_t classes) {
     return Refused(ErrorKind::kData, Source(kFeatures, targets, classes));
   };
@@ -272,7 +272,7 @@ TEST_F(NpyTest, RefusesTargetsThatDoNotFit) {
 }
 
 // The current folder first, then that of the job.
-TEST_F(NpyTest, RelativePathsAreThoseOfTheJobsFolderToo) {
+TEST_F(NpyTest, RelativePathsStartAtJobFolder) {
   const NpySpec absolute = Source(kFeatures, kNpyLabels, 3);
   const auto name = [](const std::string& path) { return path.substr(path.rfind('/') + 1); };
   Job job;

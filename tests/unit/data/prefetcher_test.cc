@@ -113,7 +113,7 @@ TEST(PrefetcherTest, KeepsOrderAtAnySpeed) {
   }
 }
 
-TEST(PrefetcherTest, StopsAtAnyMoment) {
+TEST(PrefetcherTest, StopsAtAnyTime) {
   const CountingDataset dataset;
   std::mt19937 random(2);
   for (int run = 0; run < 2000; ++run) {
@@ -127,7 +127,7 @@ TEST(PrefetcherTest, StopsAtAnyMoment) {
   }
 }
 
-TEST(PrefetcherTest, ABatchStaysUntilTheNextCall) {
+TEST(PrefetcherTest, BatchIsValidUntilNextCall) {
   const CountingDataset dataset;
   const auto prefetcher = Started(dataset, 1 << 20, 2);
   for (std::int64_t b = 0; b < 20; ++b) {
@@ -137,7 +137,7 @@ TEST(PrefetcherTest, ABatchStaysUntilTheNextCall) {
   }
 }
 
-TEST(PrefetcherTest, IsReadyWhereNextDoesNotWait) {
+TEST(PrefetcherTest, IsReadyIfNextDoesNotWait) {
   const CountingDataset counting;
   std::binary_semaphore may_read{0};
   const tests::HeldData held(counting, [&] { may_read.acquire(); });
@@ -156,7 +156,7 @@ TEST(PrefetcherTest, IsReadyWhereNextDoesNotWait) {
 }
 
 // What a device reads late is not overwritten: the last `held` + 1 batches keep their values.
-TEST(PrefetcherTest, HeldBatchesStayForMoreCalls) {
+TEST(PrefetcherTest, HeldBatchesStayValid) {
   const CountingDataset dataset;
   for (const auto& [slots, held] : {std::pair(2, 0), {4, 1}, {4, 2}, {8, 3}, {16, 3}, {8, 6}}) {
     const auto prefetcher = Started(dataset, 200, slots, held);
@@ -172,7 +172,7 @@ TEST(PrefetcherTest, HeldBatchesStayForMoreCalls) {
   }
 }
 
-TEST(PrefetcherTest, UsesTheMemoryItIsGiven) {
+TEST(PrefetcherTest, UsesGivenMemory) {
   const CountingDataset dataset;
   alignas(64) std::byte memory[4 * (64 + 64 + 64)];
   std::size_t asked = 0;
@@ -194,7 +194,7 @@ TEST(PrefetcherTest, UsesTheMemoryItIsGiven) {
   EXPECT_THAT(refused, HasMessage("none left"));
 }
 
-TEST(PrefetcherTest, DoesNotAllocateInTheLoop) {
+TEST(PrefetcherTest, DoesNotAllocateInLoop) {
 #ifdef GACCD_SANITIZED
   GTEST_SKIP() << "sanitizers have their own operator new: nothing is counted";
 #endif
@@ -218,7 +218,7 @@ TEST(PrefetcherTest, RingIsAlignedAndCounted) {
   EXPECT_EQ(prefetcher->memory_bytes(), 4U * (64 + 64 + 64));
 }
 
-TEST(PrefetcherTest, ARankWithoutSamplesEndsAtOnce) {
+TEST(PrefetcherTest, RankWithoutSamplesEndsAtOnce) {
   const CountingDataset dataset;
   const auto prefetcher =
       Prefetcher::Start(dataset, std::make_unique<EvalIndices>(MakeEvalShard(3, 3, 4), 8));
@@ -234,7 +234,7 @@ class HugeSource final : public IndexSource {
   std::int64_t Next(std::span<std::int64_t> /*out*/) override { return kEnd; }
 };
 
-TEST(PrefetcherTest, RefusesARingThatCannotBe) {
+TEST(PrefetcherTest, RefusesInvalidRing) {
   const CountingDataset dataset;
   for (const int slots : {-8, 0, 1, 3, 12}) {
     EXPECT_THAT(Prefetcher::Start(dataset, std::make_unique<RaggedSource>(1), {.slots = slots}),

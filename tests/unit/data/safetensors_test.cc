@@ -59,7 +59,7 @@ std::vector<TensorView> Tensors() {
           {"fc1.bias", kVector, values.subspan(5, 1)}};
 }
 
-TEST(SafetensorsTest, WritesAndReadsBack) {
+TEST(SafetensorsTest, RoundTrips) {
   const TempFolder folder;
   const std::string path = folder.Path("w.safetensors");
   const auto tensors = Tensors();
@@ -82,7 +82,7 @@ TEST(SafetensorsTest, WritesAndReadsBack) {
   }
 }
 
-TEST(SafetensorsTest, ValuesBeginOnEightBytes) {
+TEST(SafetensorsTest, AlignsValuesToEightBytes) {
   const TempFolder folder;
   const std::string path = folder.Path("w.safetensors");
   ASSERT_TRUE(WriteSafetensors(path, Tensors()).ok());
@@ -92,7 +92,7 @@ TEST(SafetensorsTest, ValuesBeginOnEightBytes) {
   EXPECT_EQ(length % 8, 0U);
 }
 
-TEST(SafetensorsTest, ReplacesTheWholeFileOrNothing) {
+TEST(SafetensorsTest, ReplacesFileAtomically) {
   const TempFolder folder;
   const std::string path = folder.Write("w.safetensors", "old");
   const float value = 1;
@@ -106,7 +106,7 @@ TEST(SafetensorsTest, ReplacesTheWholeFileOrNothing) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.Path("")), {}), 1);
 }
 
-TEST(SafetensorsTest, SaysWhyItCannotWrite) {
+TEST(SafetensorsTest, ReportsWriteError) {
   const TempFolder folder;
   EXPECT_THAT(WriteSafetensors(folder.Path("no/w"), Tensors()),
               IsError(ErrorKind::kIo, "No such file"));
@@ -129,7 +129,7 @@ TEST(SafetensorsTest, SaysWhyItCannotWrite) {
   EXPECT_THAT(refused({{"a", {}, {}}}), AllOf(HasSubstr("expected 1"), HasSubstr("found 0")));
 }
 
-TEST(SafetensorsTest, ReadsWhatOthersWrite) {
+TEST(SafetensorsTest, ReadsFilesOfOtherWriters) {
   const std::string data = Raw(std::span<const float>(kValues));
   const auto file = ValueOrThrow(Decoded(FileBytes(
       std::string("{ \"b\\u00e9\\ud83d\\ude42\" : {\"shape\" : [ 2 , 2 ],\t\"data_offsets\":"
@@ -248,7 +248,7 @@ TEST(SafetensorsTest, RefusesBadHeaders) {
   }
 }
 
-TEST(SafetensorsTest, KnowsUtf8) {
+TEST(SafetensorsTest, ValidatesUtf8) {
   for (const std::string_view good : {"", "a", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80",
                                       "\xed\x9f\xbf", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"}) {
     EXPECT_TRUE(IsUtf8(good)) << good;
@@ -260,7 +260,7 @@ TEST(SafetensorsTest, KnowsUtf8) {
   }
 }
 
-TEST(SafetensorsTest, RefusesWhatIsNotAFile) {
+TEST(SafetensorsTest, RefusesNonFiles) {
   const TempFolder folder;
   const auto message = [](const std::string& path) {
     const auto file = ReadSafetensors(path);
@@ -275,7 +275,7 @@ TEST(SafetensorsTest, RefusesWhatIsNotAFile) {
 
 // Another reader and another writer of the format: Python's json and struct, and the package itself
 // where it is installed.
-TEST(SafetensorsTest, PythonReadsAndWritesTheSame) {
+TEST(SafetensorsTest, AgreesWithPython) {
   const TempFolder folder;
   if (std::system("python3 -c pass 2>/dev/null") != 0) GTEST_SKIP() << "python3 is not installed";
   const std::string path = folder.Path("w.safetensors");

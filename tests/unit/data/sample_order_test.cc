@@ -57,7 +57,7 @@ TEST(SampleOrderTest, HugeSizesStayInRangeAndDoNotRepeat) {
   }
 }
 
-TEST(SampleOrderTest, WithoutShuffleEveryEpochCounts) {
+TEST(SampleOrderTest, OrderIsSequentialWithoutShuffle) {
   const SampleOrder order(1, 7, false);
   std::vector<std::int64_t> indices(10);
   order.Fill(5, indices);
@@ -127,7 +127,7 @@ TEST(SampleOrderTest, HalfOfThePermutationsAreOdd) {
   }
 }
 
-TEST(SampleOrderTest, EverySampleComesToEveryPositionEquallyOften) {
+TEST(SampleOrderTest, EverySampleIsUniformOverPositions) {
   for (const std::int64_t size : {10, 100, 300}) {
     const auto n = static_cast<std::size_t>(size);
     std::vector<std::int64_t> counts(n * n);

@@ -51,7 +51,7 @@ class SeveralFilesTest : public testing::Test {
     return OpenDataset(source, {}, rules);
   }
 
-  static std::string ErrorOf(const SourceSpec& source, const BadRecordRules& rules = {}) {
+  static std::string OpenError(const SourceSpec& source, const BadRecordRules& rules = {}) {
     const auto opened = Open(source, rules);
     return opened.ok() ? "" : std::string(opened.status().message());
   }
@@ -59,7 +59,7 @@ class SeveralFilesTest : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(SeveralFilesTest, SamplesGoOnFromPartToPart) {
+TEST_F(SeveralFilesTest, SamplesContinueAcrossParts) {
   WritePart("part-b", 20, 2);  // in the order of the names, not of writing
   WritePart("part-a", 10, 3);
   WritePart("part-c", 30, 1);
@@ -71,7 +71,7 @@ TEST_F(SeveralFilesTest, SamplesGoOnFromPartToPart) {
   EXPECT_TRUE(data->CheckUnchanged().ok());
 }
 
-TEST_F(SeveralFilesTest, ManyRowsOfOnePartAreReadInPieces) {
+TEST_F(SeveralFilesTest, ReadsManyRowsInChunks) {
   WritePart("part-a", 0, 90);
   WritePart("part-b", 5, 3);
   const auto data = ValueOrThrow(Open(Source()));
@@ -85,19 +85,19 @@ TEST_F(SeveralFilesTest, ManyRowsOfOnePartAreReadInPieces) {
   EXPECT_EQ(Tokens(*data, samples), expected);
 }
 
-TEST_F(SeveralFilesTest, DamagedRecordsHaveOneQuota) {
+TEST_F(SeveralFilesTest, DamagedRecordsShareQuota) {
   WritePart("part-a", 98, 3);  // the third token is no token
   WritePart("part-b", 97, 4);  // so is the fourth
   const BadRecordRules one{.policy = OnBadRecord::kSkip, .quota = 1};
-  EXPECT_THAT(ErrorOf(Source(), one), HasSubstr("at most 1 may be skipped"));
+  EXPECT_THAT(OpenError(Source(), one), HasSubstr("at most 1 may be skipped"));
   const auto data = ValueOrThrow(Open(Source(), {.policy = OnBadRecord::kSkip, .quota = 2}));
   ASSERT_EQ(data->bad_records().size(), 2U);
   EXPECT_EQ(data->bad_records()[1].sample, 3 + 3);
   EXPECT_GE(data->bad_records()[1].replacement, 3);
 }
 
-TEST_F(SeveralFilesTest, RefusesFilesThatDoNotFitTogether) {
-  const auto refused = [&](const TokensSpec& source) { return ErrorOf(source); };
+TEST_F(SeveralFilesTest, RefusesIncompatibleFiles) {
+  const auto refused = [&](const TokensSpec& source) { return OpenError(source); };
   EXPECT_THAT(refused(Source()), HasSubstr("no file is called"));
   WritePart("part-a", 10, 3);
   WritePart("part-b", 20, 2);
@@ -117,7 +117,7 @@ TEST_F(SeveralFilesTest, RefusesFilesThatDoNotFitTogether) {
   EXPECT_THAT(refused(Source()), HasSubstr("file 3 of 4: expected samples of tokens i32 [2]"));
 }
 
-TEST_F(SeveralFilesTest, AreLookedForInTheFolderOfTheJob) {
+TEST_F(SeveralFilesTest, AreRelativeToJobFolder) {
   WritePart("part-a", 10, 3);
   const TokensSpec source{.tokens = "part-*.tokens.npy", .lengths = {}, .vocabulary = 100};
   EXPECT_FALSE(OpenDataset(source, {}).ok());
@@ -125,7 +125,7 @@ TEST_F(SeveralFilesTest, AreLookedForInTheFolderOfTheJob) {
   EXPECT_EQ(data->size(), 3);
 }
 
-TEST_F(SeveralFilesTest, ConversionsOfEveryPartAreSaid) {
+TEST_F(SeveralFilesTest, ReportsConversionsOfEveryPart) {
   WritePart("part-a", 10, 3);
   EXPECT_EQ((*Open(Source()))->conversions(), "");
   const std::string shorts = NpyHeader(NpyDictionary("<u2", "(3, 2)")) + std::string(12, '\0');
@@ -143,7 +143,7 @@ TEST_F(SeveralFilesTest, ConversionsOfEveryPartAreSaid) {
 }
 
 // Labels for every token may count beyond the length of a text: such data is never cut.
-TEST_F(SeveralFilesTest, MaskedDataIsEvaluatedOnTokensThatHaveLabels) {
+TEST_F(SeveralFilesTest, EvaluatesMaskedDataOnLabelledTokens) {
   WritePart("part-a", 10, 3);
   Job job;
   TokensSpec labelled = Source();
@@ -161,7 +161,7 @@ TEST_F(SeveralFilesTest, MaskedDataIsEvaluatedOnTokensThatHaveLabels) {
               HasMessage(HasSubstr("differs from the training data: expected samples of tokens")));
 }
 
-TEST_F(SeveralFilesTest, ArraysBelongToTheirDataJson) {
+TEST_F(SeveralFilesTest, ArraysUseTheirDataJson) {
   WritePart("part-a", 10, 3);
   const auto json = [&](const std::string& rest, int vocabulary = 100) {
     (void)folder_.Write(
@@ -169,7 +169,7 @@ TEST_F(SeveralFilesTest, ArraysBelongToTheirDataJson) {
         StrCat("{\"vocabulary\": ", vocabulary,
                ", \"train\": {\"arrays\": {\"tokens\": {\"file\": \"part-a.tokens.npy\"", rest,
                "}}}}"));
-    return ErrorOf(Source("part-a"));
+    return OpenError(Source("part-a"));
   };
   EXPECT_EQ(json(""), "");
   EXPECT_EQ(json(R"(, "shape": [3, 2], "dtype": "int32")"), "");
@@ -187,19 +187,19 @@ TEST_F(SeveralFilesTest, ArraysBelongToTheirDataJson) {
                             R"({"eval": {"arrays": ["x", {"file": "part-a.tokens.npy"}]}})",
                             R"({"eval": {"arrays": {"a": "x", "b": {"file": 1}}}})"}) {
     (void)folder_.Write("data.json", other);
-    EXPECT_EQ(ErrorOf(Source("part-a")), "") << "it says nothing of these arrays: " << other;
+    EXPECT_EQ(OpenError(Source("part-a")), "") << "it says nothing of these arrays: " << other;
   }
   for (const char* other : {"[]", "{\"a\": 1}\n{\"a\": 2}\n", "no JSON"}) {
     (void)folder_.Write("data.json", other);
-    EXPECT_EQ(ErrorOf(Source("part-a")), "") << "it does not name these arrays: " << other;
+    EXPECT_EQ(OpenError(Source("part-a")), "") << "it does not name these arrays: " << other;
   }
   (void)folder_.Write("data.json", R"(["part-a.tokens.npy"])");
-  EXPECT_THAT(ErrorOf(Source("part-a")), HasSubstr("expected a JSON object"));
+  EXPECT_THAT(OpenError(Source("part-a")), HasSubstr("expected a JSON object"));
   const std::string deep = StrCat(std::string(200'000, '['), std::string(200'000, ']'));
   (void)folder_.Write("data.json",
                       StrCat(R"({"train": {"arrays": {"tokens": {"file": "part-a.tokens.npy", )",
                              R"("shape": )", deep, "}}}}"));
-  EXPECT_THAT(ErrorOf(Source("part-a")), HasSubstr("expected shape "));
+  EXPECT_THAT(OpenError(Source("part-a")), HasSubstr("expected shape "));
 }
 
 }  // namespace

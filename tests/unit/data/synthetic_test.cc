@@ -8,7 +8,7 @@
 namespace gaccd {
 namespace {
 
-TEST(SyntheticTest, EverySampleIsAFunctionOfSeedAndNumber) {
+TEST(SyntheticTest, SamplesDependOnSeedAndNumber) {
   const SyntheticSpec source{.samples = 100, .features = 3, .outputs = 2, .seed = 5};
   const auto dataset = Opened(source);
   const Batch batch = Gather(*dataset, {7, 3, 7});
@@ -21,7 +21,7 @@ TEST(SyntheticTest, EverySampleIsAFunctionOfSeedAndNumber) {
   EXPECT_NE(Gather(*Opened(other), {7}).features[0], batch.features[0]);
 }
 
-TEST(SyntheticTest, SeedsShareTheLineAndNoiseIsAsAsked) {
+TEST(SyntheticTest, SeedsShareLineAndNoiseIsAsRequested) {
   const auto exact = [](std::uint64_t seed) {
     return Opened(SyntheticSpec{.samples = 4, .features = 1, .noise = 0, .seed = seed});
   };
@@ -50,7 +50,7 @@ TEST(SyntheticTest, SeedsShareTheLineAndNoiseIsAsAsked) {
   EXPECT_NEAR(std::sqrt(residual / samples), 0.5, 0.02);
 }
 
-TEST(SyntheticTest, NormalisesTheFeaturesOnly) {
+TEST(SyntheticTest, NormalisesFeaturesOnly) {
   const SyntheticSpec source{.samples = 2, .features = 2};
   const Batch raw = Gather(*Opened(source), {1});
   const Batch scaled = Gather(*Opened(source, {.scale = 2, .mean = 4, .std = 0.5}), {1});
@@ -58,7 +58,7 @@ TEST(SyntheticTest, NormalisesTheFeaturesOnly) {
   EXPECT_EQ(scaled.targets, raw.targets);
 }
 
-TEST(SyntheticTest, RefusesWhatCannotBe) {
+TEST(SyntheticTest, RefusesInvalidValues) {
   const auto message = [](const SyntheticSpec& source) {
     return Refused(ErrorKind::kConfig, source);
   };

@@ -34,7 +34,7 @@ class TokenizerTest : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(TokenizerTest, TheSameIdsAreTheSameTokens) {
+TEST_F(TokenizerTest, SameIdsAreSameTokens) {
   WriteVocabulary("a", R"({"the":0,"and":1})");
   WriteVocabulary("b", R"({"and":1, "the":0})");
   WriteVocabulary("c", R"({"and":0,"the":1})");
@@ -55,7 +55,7 @@ TEST_F(TokenizerTest, TheSameIdsAreTheSameTokens) {
   EXPECT_THAT(Check("e", "e", "a"), IsError(ErrorKind::kData, "expected 'the' as 0, found null"));
 }
 
-TEST_F(TokenizerTest, TheSameTextHasTheSameTokens) {
+TEST_F(TokenizerTest, SameTextHasSameTokens) {
   const auto write = [&](const std::string& name, const std::string& parts) {
     Write(name, StrCat(R"({"model":{"vocab":{"the":0}})", parts, "}"));
   };
@@ -118,7 +118,7 @@ TEST_F(TokenizerTest, SeveralFilesInTheFolderOfTheJob) {
   EXPECT_EQ(std::get<StreamSpec>(*there.data.eval).path, "a/none.npy");
 }
 
-TEST_F(TokenizerTest, OneAloneIsNotRead) {
+TEST_F(TokenizerTest, DoesNotReadSingleFile) {
   WriteVocabulary("good", R"({"the":0})");
   Write("bad", "no JSON");
   EXPECT_TRUE(Check("bad", "bad", "bad").ok());

@@ -36,7 +36,7 @@ class TokensTest : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(TokensTest, ArraysHaveTheNamesThatTheJobGivesThem) {
+TEST_F(TokensTest, JobNamesArrays) {
   const std::string x = Write("x", Npy<float>("<f4", "(2, 3)", {1, 2, 3, 4, 5, 6}));
   const std::string t = Write("t", Npy<std::int64_t>("<i8", "(2, 2)", {5, 1, 0, 3}));
   const auto data = Opened(ArraysSpec{{{"image", x, 0}, {"text", t, 6}}});
@@ -55,7 +55,7 @@ TEST_F(TokensTest, ArraysHaveTheNamesThatTheJobGivesThem) {
   EXPECT_THAT(refused({{"image", x, 0}, {"other", one, 0}}), HasSubstr("expected 2 rows"));
 }
 
-TEST_F(TokensTest, ArraysHaveValuesAndLabelsOfSamples) {
+TEST_F(TokensTest, ReadsSampleValuesAndLabels) {
   const std::string id = Write("id", Npy<std::int64_t>("<i8", "(3,)", {5, 1, 0}));
   const std::string size = Write("size", Npy<float>("<f4", "(3,)", {1, 2, 3}));
   const std::string label = Write("label", Npy<std::int64_t>("<i8", "(3,)", {2, 0, 1}));
@@ -119,7 +119,7 @@ TEST_F(TokensTest, LabelsOfEveryPositionMayBeMissing) {
               AllOf(HasSubstr("[0, 6) or -100, found -99 for sample 1, column 1")));
 }
 
-TEST_F(TokensTest, AnyLabelMayStandForNone) {
+TEST_F(TokensTest, AnyLabelMayBeIgnored) {
   TokensSpec source = Source();
   source.labels = Write("l", Npy<std::int64_t>("<i8", "(3, 2)", {5, -1, 0, 0, -1, -1}));
   source.ignored_label = -1;
@@ -130,7 +130,7 @@ TEST_F(TokensTest, AnyLabelMayStandForNone) {
   EXPECT_THAT(Refused(ErrorKind::kData, source), HasSubstr("[0, 6) or 3, found -1 for sample 0"));
 }
 
-TEST_F(TokensTest, AClassOfWholeSamplesIsNotIgnored) {
+TEST_F(TokensTest, SampleClassIsNotIgnored) {
   TokensSpec source = Source();
   source.labels = Write("l", Npy<std::int32_t>("<i4", "(3,)", {1, 0, 2}));
   source.classes = 3;
@@ -146,7 +146,7 @@ TEST_F(TokensTest, AClassOfWholeSamplesIsNotIgnored) {
 }
 
 // Ignored, or of the weight 0; also where a sample is read in the place of another.
-TEST_F(TokensTest, SamplesWithoutALabelThatCountsAreCounted) {
+TEST_F(TokensTest, CountsUnlabelledSamples) {
   TokensSpec source = Source();
   EXPECT_EQ(CountUnlabelled(*Opened(source)), 0) << "no labels are asked for";
   source.labels = Write("l", Npy<std::int64_t>("<i8", "(3, 2)", {5, -100, 0, 0, -100, -100}));
@@ -202,7 +202,7 @@ TEST_F(TokensTest, LabelsHaveWeights) {
   EXPECT_THAT(Refused(ErrorKind::kConfig, source), HasSubstr("weights apply to labels"));
 }
 
-TEST_F(TokensTest, EveryIdIsChecked) {
+TEST_F(TokensTest, ChecksEveryId) {
   const std::int64_t rows = 6000;  // several blocks of the check
   std::vector<std::int32_t> ids(static_cast<std::size_t>(rows) * 7, 9);
   for (const std::int64_t at : {0L, 16383L, 16384L, rows * 7 - 1}) {
@@ -224,7 +224,7 @@ TEST_F(TokensTest, EveryIdIsChecked) {
   }
 }
 
-TEST_F(TokensTest, RefusesWhatDoesNotFit) {
+TEST_F(TokensTest, RefusesMismatches) {
   const auto message = [&](auto change) {
     TokensSpec source = Source();
     change(source);
@@ -247,7 +247,7 @@ TEST_F(TokensTest, RefusesWhatDoesNotFit) {
   EXPECT_THAT(Refused(ErrorKind::kConfig, source), HasSubstr("classes from 1"));
 }
 
-TEST_F(TokensTest, AStreamIsCutIntoWindowsWithShiftedLabels) {
+TEST_F(TokensTest, CutsStreamIntoWindowsWithShiftedLabels) {
   std::vector<std::uint16_t> ids(12);
   std::iota(ids.begin(), ids.end(), std::uint16_t{0});
   const auto open = [&](const std::string& shape, std::vector<std::uint16_t> values) {

@@ -44,7 +44,7 @@ std::vector<Row> Rows(const UpdateSchedule& schedule) {
   return rows;
 }
 
-TEST(UpdateScheduleTest, SamplesBeforeAreTheSumOfTheUpdates) {
+TEST(UpdateScheduleTest, SamplesBeforeEqualSumOfUpdates) {
   for (const LastCycle last_cycle : {LastCycle::kUpdate, LastCycle::kDrop, LastCycle::kCarry}) {
     for (const auto& [size, batch, most] :
          {std::tuple{10, 4, 0}, {12, 4, 0}, {10, 4, 4}, {7, 7, 0}, {9, 1, 0}, {10, 3, 5}}) {
@@ -61,7 +61,7 @@ TEST(UpdateScheduleTest, SamplesBeforeAreTheSumOfTheUpdates) {
 }
 
 // Ten samples, batch four, two epochs.
-TEST(UpdateScheduleTest, UpdateTakesTheRestAsOneSmallerUpdate) {
+TEST(UpdateScheduleTest, UpdateModeMakesRemainderOneSmallerUpdate) {
   const auto schedule = MakeSchedule(10, 4, 2, LastCycle::kUpdate);
   EXPECT_THAT(Rows(schedule),
               testing::ElementsAre(Row{0, 0, 4, false, 0, 0}, Row{0, 4, 4, false, 0, 0},
@@ -70,7 +70,7 @@ TEST(UpdateScheduleTest, UpdateTakesTheRestAsOneSmallerUpdate) {
   EXPECT_THAT(schedule.sizes(), testing::ElementsAre(2, 4));
 }
 
-TEST(UpdateScheduleTest, DropLeavesTheRestOutAndCountsIt) {
+TEST(UpdateScheduleTest, DropOmitsAndCountsRemainder) {
   const auto schedule = MakeSchedule(10, 4, 2, LastCycle::kDrop);
   EXPECT_THAT(Rows(schedule),
               testing::ElementsAre(Row{0, 0, 4, false, 0, 0}, Row{0, 4, 4, true, 2, 0},
@@ -78,7 +78,7 @@ TEST(UpdateScheduleTest, DropLeavesTheRestOutAndCountsIt) {
   EXPECT_THAT(schedule.sizes(), testing::ElementsAre(4));
 }
 
-TEST(UpdateScheduleTest, CarryRunsOnIntoTheNextEpoch) {
+TEST(UpdateScheduleTest, CarryContinuesIntoNextEpoch) {
   const auto two = MakeSchedule(10, 4, 2, LastCycle::kCarry);
   EXPECT_THAT(Rows(two), testing::ElementsAre(Row{0, 0, 4, false, 0, 0}, Row{0, 4, 4, false, 0, 0},
                                               Row{0, 8, 4, true, 0, 2}, Row{1, 12, 4, false, 0, 0},
@@ -90,7 +90,7 @@ TEST(UpdateScheduleTest, CarryRunsOnIntoTheNextEpoch) {
   EXPECT_THAT(one.sizes(), testing::ElementsAre(2, 4));
 }
 
-TEST(UpdateScheduleTest, MaxUpdatesCutsTheRun) {
+TEST(UpdateScheduleTest, MaxUpdatesLimitsRun) {
   EXPECT_EQ(MakeSchedule(10, 4, 2, LastCycle::kUpdate, 4).updates(), 4);
   EXPECT_EQ(MakeSchedule(10, 4, 2, LastCycle::kUpdate, 2).sizes().size(), 1);
   EXPECT_EQ(MakeSchedule(10, 4, 0, LastCycle::kCarry, 1000).sizes().size(), 1);
@@ -101,7 +101,7 @@ TEST(UpdateScheduleTest, MaxUpdatesCutsTheRun) {
   EXPECT_THAT(endless.sizes(), testing::ElementsAre(2, 4));
 }
 
-TEST(UpdateScheduleTest, ADataSetOfExactlyOneBatch) {
+TEST(UpdateScheduleTest, DataSetOfOneBatch) {
   for (const auto policy : {LastCycle::kUpdate, LastCycle::kCarry, LastCycle::kDrop}) {
     const auto schedule = MakeSchedule(4, 4, 3, policy);
     ASSERT_EQ(schedule.updates(), 3);
@@ -109,7 +109,7 @@ TEST(UpdateScheduleTest, ADataSetOfExactlyOneBatch) {
   }
 }
 
-TEST(UpdateScheduleTest, RefusesWhatCannotBe) {
+TEST(UpdateScheduleTest, RefusesInvalidValues) {
   const auto refused = [](const ScheduleRequest& request) {
     const auto schedule = UpdateSchedule::Make(request);
     EXPECT_THAT(schedule, HasKind(ErrorKind::kConfig));
@@ -138,7 +138,7 @@ std::vector<std::int64_t> Promised(std::int64_t size, std::int64_t batch, std::i
   return positions;
 }
 
-TEST(UpdateScheduleTest, NoPositionIsLostOrUsedTwice) {
+TEST(UpdateScheduleTest, UsesEveryPositionOnce) {
   for (std::int64_t size = 1; size <= 40; ++size) {
     for (std::int64_t batch = 1; batch <= size; ++batch) {
       for (std::int64_t epochs = 1; epochs <= 4; ++epochs) {
@@ -204,7 +204,7 @@ Walked Walk(const ScheduleRequest& request) {
   return updates;
 }
 
-TEST(UpdateScheduleTest, BatchesThatChangeTakeWhatAWalkTakes) {
+TEST(UpdateScheduleTest, ChangingBatchesEqualSequentialWalk) {
   std::mt19937 engine(11);
   const auto random = [&engine](std::int64_t below) {
     return static_cast<std::int64_t>(engine() % static_cast<std::uint64_t>(below));
@@ -237,7 +237,7 @@ TEST(UpdateScheduleTest, BatchesThatChangeTakeWhatAWalkTakes) {
   EXPECT_GT(reached, 1000);
 }
 
-TEST(UpdateScheduleTest, StagesBeginOneAfterTheOther) {
+TEST(UpdateScheduleTest, StagesAreConsecutive) {
   const auto later = [](std::vector<LaterBatch> batches) {
     return UpdateSchedule::Make(
         {.dataset_size = 100, .batch = 10, .epochs = 3, .later = std::move(batches)});
@@ -282,7 +282,7 @@ std::vector<std::vector<std::int64_t>> DrawnBy(const UpdateSchedule& schedule,
   return drawn;
 }
 
-TEST(TrainIndicesTest, TheSamplesOfAnUpdateDoNotDependOnTheRanks) {
+TEST(TrainIndicesTest, SamplesOfUpdateDoNotDependOnRanks) {
   for (const auto policy : {LastCycle::kUpdate, LastCycle::kCarry, LastCycle::kDrop}) {
     for (const auto& [size, batch, epochs] :
          {std::tuple{103, 17, 3}, {64, 16, 2}, {50, 50, 3}, {241, 240, 2}, {9, 2, 4}}) {
@@ -316,7 +316,7 @@ TEST(TrainIndicesTest, ContinuesAtAnyUpdateOnOtherRanks) {
   }
 }
 
-TEST(TrainIndicesTest, ThePublishedCaseOf240Ranks) {
+TEST(TrainIndicesTest, PublishedCaseWith240Ranks) {
   const auto schedule = MakeSchedule(60'000, 3072, 1, LastCycle::kUpdate);
   const SampleOrder order(1, 60'000, true);
   const auto drawn = DrawnBy(schedule, order, MakePlan(240, 10, 3072));
@@ -328,7 +328,7 @@ TEST(TrainIndicesTest, ThePublishedCaseOf240Ranks) {
   EXPECT_EQ(drawn.back().size(), 60'000U % 3072U);
 }
 
-TEST(TrainIndicesTest, RefusesWhatDoesNotFitTogether) {
+TEST(TrainIndicesTest, RefusesIncompatibleValues) {
   const auto schedule = MakeSchedule(100, 10, 1, LastCycle::kUpdate);
   const auto message = [&](std::int64_t size, std::int64_t batch, std::int64_t rank,
                            std::int64_t update) {
@@ -343,7 +343,7 @@ TEST(TrainIndicesTest, RefusesWhatDoesNotFitTogether) {
   EXPECT_THAT(message(100, 10, 0, 11), HasSubstr("[0, 10]"));
 }
 
-TEST(EvalIndicesTest, EverySampleOnceOverTheRanks) {
+TEST(EvalIndicesTest, CoversEverySampleOnce) {
   for (std::int64_t size = 0; size <= 30; ++size) {
     for (std::int64_t world = 1; world <= 9; ++world) {
       for (const std::int64_t batch : {1, 4, 100}) {

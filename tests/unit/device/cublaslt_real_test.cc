@@ -103,7 +103,7 @@ class RealCublasLt : public ::testing::Test {
 };
 
 // A weight gradient with its bias gradient: dW [512, 784] += dy^T [512, 32] x [32, 784].
-TEST_F(RealCublasLt, HoldsAWeightGradient) {
+TEST_F(RealCublasLt, DescribesWeightGradient) {
   const std::unique_ptr<CudaContext> context = MakeContext();
   const MatmulCudaSpec spec{.m = 512,
                             .n = 784,
@@ -133,7 +133,7 @@ TEST_F(RealCublasLt, HoldsAWeightGradient) {
   EXPECT_EQ(Preference<std::uint32_t>(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES), 64U);
 }
 
-TEST_F(RealCublasLt, HoldsAForwardLayer) {
+TEST_F(RealCublasLt, DescribesForwardLayer) {
   const std::unique_ptr<CudaContext> context = MakeContext({.tf32 = true});
   const MatmulCudaSpec spec{
       .m = 32, .n = 512, .k = 784, .transpose_b = true, .bias = true, .relu = true};
@@ -149,7 +149,7 @@ TEST_F(RealCublasLt, HoldsAForwardLayer) {
             CUBLAS_COMPUTE_32F_FAST_TF32);
 }
 
-TEST_F(RealCublasLt, HoldsGelu) {
+TEST_F(RealCublasLt, DescribesGelu) {
   const std::unique_ptr<CudaContext> context = MakeContext();
   for (const auto& [gelu, bias, epilogue] :
        {std::tuple{MatmulGelu::kApply, true, CUBLASLT_EPILOGUE_GELU_BIAS},
@@ -175,7 +175,7 @@ TEST_F(RealCublasLt, HoldsGelu) {
   }
 }
 
-TEST_F(RealCublasLt, ReductionsThatAreAllowed) {
+TEST_F(RealCublasLt, AllowsReductions) {
   struct Case {
     DType c;
     bool deterministic;
@@ -197,7 +197,7 @@ TEST_F(RealCublasLt, ReductionsThatAreAllowed) {
 }
 
 // Every combination that Check() allows is taken by the library's descriptors.
-TEST_F(RealCublasLt, TakesEverySpec) {
+TEST_F(RealCublasLt, AcceptsEverySpec) {
   const std::unique_ptr<CudaContext> context = MakeContext();
   int taken = 0;
   for (unsigned bits = 0; bits < 512; ++bits) {

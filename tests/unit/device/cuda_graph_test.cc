@@ -42,7 +42,7 @@ class CudaGraphTest : public ::testing::Test {
   PinnedBuffer host_;
 };
 
-TEST_F(CudaGraphTest, RecordsWithoutRunningAndReplays) {
+TEST_F(CudaGraphTest, CapturesWithoutRunningAndReplays) {
   auto graph = ValueOrThrow(CudaGraph::Capture(stream_.get(), [&] {
     GACCD_RETURN_IF_ERROR(Fill(7));
     return CopyBack();
@@ -56,7 +56,7 @@ TEST_F(CudaGraphTest, RecordsWithoutRunningAndReplays) {
   }
 }
 
-TEST_F(CudaGraphTest, MovesKeepTheGraph) {
+TEST_F(CudaGraphTest, MoveKeepsGraph) {
   CudaGraph kept;
   {
     kept = ValueOrThrow(CudaGraph::Capture(stream_.get(), [&] {
@@ -70,7 +70,7 @@ TEST_F(CudaGraphTest, MovesKeepTheGraph) {
   EXPECT_EQ(First(), 7);
 }
 
-TEST_F(CudaGraphTest, ErrorOfTheBodyComesBackAndTheStreamWorksOn) {
+TEST_F(CudaGraphTest, ReturnsErrorOfBodyAndKeepsStreamUsable) {
   const Result<CudaGraph> graph = CudaGraph::Capture(stream_.get(), [&] {
     GACCD_RETURN_IF_ERROR(Fill(7));
     return Status(ErrorKind::kConfig, "no kernel for this");
@@ -81,7 +81,7 @@ TEST_F(CudaGraphTest, ErrorOfTheBodyComesBackAndTheStreamWorksOn) {
   EXPECT_EQ(First(), 5);
 }
 
-TEST_F(CudaGraphTest, BodyThatThrowsLeavesNoCapture) {
+TEST_F(CudaGraphTest, ThrowingBodyEndsCapture) {
   EXPECT_THROW((void)CudaGraph::Capture(stream_.get(), []() -> Status { throw std::bad_alloc(); }),
                std::bad_alloc);
   ASSERT_TRUE(Fill(5).ok());
@@ -89,7 +89,7 @@ TEST_F(CudaGraphTest, BodyThatThrowsLeavesNoCapture) {
   EXPECT_EQ(First(), 5);
 }
 
-TEST_F(CudaGraphTest, EveryCallThatFailsIsToldAndNothingIsLeft) {
+TEST_F(CudaGraphTest, ReportsEveryFailedCallWithoutLeaks) {
   for (const char* call : {"cudaStreamBeginCapture", "cudaMemsetAsync", "cudaStreamEndCapture",
                            "cudaGraphGetNodes", "cudaGraphInstantiate", "cudaGraphUpload"}) {
     standin::FailCall(call, 1, cudaErrorUnknown);
@@ -106,7 +106,7 @@ TEST_F(CudaGraphTest, EveryCallThatFailsIsToldAndNothingIsLeft) {
   }
 }
 
-TEST_F(CudaGraphTest, FailedLaunchIsTold) {
+TEST_F(CudaGraphTest, ReportsFailedLaunch) {
   const auto graph = ValueOrThrow(CudaGraph::Capture(stream_.get(), [&] { return Fill(7); }));
   standin::FailCall("cudaGraphLaunch", 1, cudaErrorUnknown);
   EXPECT_THAT(graph.Launch(stream_.get()), HasMessage(HasSubstr("launch a CUDA graph")));

@@ -61,7 +61,7 @@ class RealCudnn : public testing::Test {
   const CudnnApi* api_ = nullptr;
 };
 
-SdpaSpec SpecOf(std::int64_t length, std::int64_t width, bool packed = true) {
+SdpaSpec MakeSdpaSpec(std::int64_t length, std::int64_t width, bool packed = true) {
   return {.sequences = 3,
           .heads = 2,
           .length = length,
@@ -73,7 +73,7 @@ TEST_F(RealCudnn, HasAnEngineForEveryAttention) {
   for (const Gpu& gpu : kGpus) {
     for (unsigned bits = 0; bits < 64; ++bits) {
       const auto bit = [&](unsigned i) { return ((bits >> i) & 1U) != 0; };
-      SdpaSpec spec = SpecOf(bit(0) ? 77 : 1024, bit(0) ? 8 : 64, /*packed=*/!bit(0));
+      SdpaSpec spec = MakeSdpaSpec(bit(0) ? 77 : 1024, bit(0) ? 8 : 64, /*packed=*/!bit(0));
       spec.causal = bit(1);
       spec.lengths = bit(2);
       spec.backward = bit(3);
@@ -125,17 +125,17 @@ TEST_F(RealCudnn, HasAnEngineForConvolutions) {
   }
 }
 
-TEST_F(RealCudnn, SaysWhyItHasNone) {
-  EXPECT_THAT(Ask(kGpus[1], SpecOf(64, 20)),
+TEST_F(RealCudnn, ReportsWhyItHasNone) {
+  EXPECT_THAT(Ask(kGpus[1], MakeSdpaSpec(64, 20)),
               IsError(ErrorKind::kUnavailable, "hidden_dim should be multiple of 8"));
-  SdpaSpec one_row = SpecOf(1, 64);
+  SdpaSpec one_row = MakeSdpaSpec(1, 64);
   one_row.backward = true;
   EXPECT_THAT(Ask(kGpus[1], one_row),
               IsError(ErrorKind::kUnavailable, "gradient of attention of 3"));
-  EXPECT_THAT(Ask({"unknown", 0, 0, 0}, SpecOf(64, 64)), HasKind(ErrorKind::kUnavailable));
+  EXPECT_THAT(Ask({"unknown", 0, 0, 0}, MakeSdpaSpec(64, 64)), HasKind(ErrorKind::kUnavailable));
 }
 
-TEST(CudnnVersion, OlderOrOfAnotherMajorIsRefusedWithBothVersions) {
+TEST(CudnnVersion, RefusesOlderOrOtherMajorNamingBothVersions) {
   EXPECT_TRUE(CheckCudnnVersion(CUDNN_VERSION).ok());
   EXPECT_TRUE(CheckCudnnVersion(kOldestCudnn).ok());
   EXPECT_TRUE(CheckCudnnVersion(92500).ok());
@@ -146,7 +146,7 @@ TEST(CudnnVersion, OlderOrOfAnotherMajorIsRefusedWithBothVersions) {
 }
 
 // NVRTC of CUDA 990, which no machine has: libc by its name.
-TEST(Nvrtc, IsLookedForByNameAndWhereCudnnLooks) {
+TEST(Nvrtc, IsFoundByNameAndNextToCudnn) {
   Dl_info libc{};
   ASSERT_NE(::dladdr(::dlsym(RTLD_DEFAULT, "qsort"), &libc), 0);
   for (const char* folder : {"cudnn", "cuda_nvrtc", "cu990"}) {
@@ -161,14 +161,14 @@ TEST(Nvrtc, IsLookedForByNameAndWhereCudnnLooks) {
   }
 }
 
-TEST(SdpaSpec, OneThatContradictsItselfIsRefused) {
-  EXPECT_TRUE(Check(SpecOf(8, 8)).ok());
-  EXPECT_TRUE(Check(SpecOf(8, 8, false)).ok());
-  SdpaSpec spec = SpecOf(8, 8);
+TEST(SdpaSpec, RefusesContradictorySpec) {
+  EXPECT_TRUE(Check(MakeSdpaSpec(8, 8)).ok());
+  EXPECT_TRUE(Check(MakeSdpaSpec(8, 8, false)).ok());
+  SdpaSpec spec = MakeSdpaSpec(8, 8);
   spec.step = 40;
   EXPECT_THAT(Check(spec), IsError(ErrorKind::kInternal, "distance of 16 or 48, found 40"));
-  EXPECT_THAT(Check(SpecOf(0, 8)), HasKind(ErrorKind::kInternal));
-  spec = SpecOf(8, 8);
+  EXPECT_THAT(Check(MakeSdpaSpec(0, 8)), HasKind(ErrorKind::kInternal));
+  spec = MakeSdpaSpec(8, 8);
   spec.dtype = DType::kF32;
   EXPECT_THAT(Check(spec), IsError(ErrorKind::kInternal, "bf16 or fp16"));
 }

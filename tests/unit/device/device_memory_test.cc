@@ -17,7 +17,7 @@ DeviceMemory Example() {
   return memory;
 }
 
-TEST(DeviceMemory, AddsUpByKind) {
+TEST(DeviceMemory, SumsByKind) {
   const DeviceMemory memory = Example();
   ASSERT_EQ(memory.items().size(), 2U);
   EXPECT_EQ(memory.items()[0].bytes, 4 << 20);
@@ -29,7 +29,7 @@ TEST(DeviceMemory, TextNamesTheLargestFirst) {
   EXPECT_EQ(DeviceMemory().ToText(), "0 B");
 }
 
-TEST(DeviceMemory, FitsToTheByte) {
+TEST(DeviceMemory, FitsExactly) {
   const DeviceMemory memory = Example();
   const std::int64_t wanted = memory.bytes() + DeviceMemory::kReserveBytes;
   EXPECT_TRUE(memory.Fits(wanted, wanted).ok());

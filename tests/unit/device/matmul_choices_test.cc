@@ -64,7 +64,7 @@ class MatmulChoicesTest : public ::testing::Test {
   const std::string folder_ = parent_ + "/made/when/needed";
 };
 
-TEST_F(MatmulChoicesTest, KeptAndReadAgain) {
+TEST_F(MatmulChoicesTest, RoundTrips) {
   Keep(32, 0xa5);
   const MatmulChoices again(folder_, Key());
   const MatmulChoice* const kept = again.FindKept(Choice(32, 0).spec);
@@ -75,7 +75,7 @@ TEST_F(MatmulChoicesTest, KeptAndReadAgain) {
   EXPECT_EQ(again.FindKept(Choice(33, 0).spec), nullptr);
 }
 
-TEST_F(MatmulChoicesTest, EveryFieldOfTheSpecIsKept) {
+TEST_F(MatmulChoicesTest, KeepsEveryFieldOfSpec) {
   std::vector<MatmulChoice> choices;
   for (unsigned bits = 0; bits < 64; ++bits) {
     MatmulChoice choice{.spec = {.m = 1 + bits, .n = 7, .k = std::int64_t{1} << 33}};
@@ -109,7 +109,7 @@ TEST_F(MatmulChoicesTest, EveryFieldOfTheSpecIsKept) {
   }
 }
 
-TEST_F(MatmulChoicesTest, WithoutAFolderNothingIsWritten) {
+TEST_F(MatmulChoicesTest, WritesNothingWithoutFolder) {
   MatmulChoices choices("", Key());
   choices.Add(Choice(32, 1), Source::kTimed);
   choices.Save();
@@ -118,7 +118,7 @@ TEST_F(MatmulChoicesTest, WithoutAFolderNothingIsWritten) {
   EXPECT_THAT(choices.TakeNotes(), IsEmpty());
 }
 
-TEST_F(MatmulChoicesTest, OnlyTimedChoicesAreWritten) {
+TEST_F(MatmulChoicesTest, WritesOnlyTimedChoices) {
   {
     MatmulChoices choices(folder_, Key());
     choices.Add({.spec = Choice(32, 1).spec}, Source::kUntimed);
@@ -128,7 +128,7 @@ TEST_F(MatmulChoicesTest, OnlyTimedChoicesAreWritten) {
   EXPECT_FALSE(std::filesystem::exists(File()));
 }
 
-TEST_F(MatmulChoicesTest, WhatAnEpilogueReplacesIsAddedToAKeptChoice) {
+TEST_F(MatmulChoicesTest, AddsEpilogueAlternativeToKeptChoice) {
   Keep(32, 0xa5);
   {
     MatmulChoices choices(folder_, Key());
@@ -146,7 +146,7 @@ TEST_F(MatmulChoicesTest, DestructorSaves) {
   EXPECT_NE(MatmulChoices(folder_, Key()).FindKept(Choice(32, 1).spec), nullptr);
 }
 
-TEST_F(MatmulChoicesTest, ChoicesOfOthersStay) {
+TEST_F(MatmulChoicesTest, KeepsChoicesOfOthers) {
   MatmulChoices early(folder_, Key());
   Keep(33, 2);  // another process, after `early` has read
   early.Add(Choice(32, 1), Source::kTimed);
@@ -156,7 +156,7 @@ TEST_F(MatmulChoicesTest, ChoicesOfOthersStay) {
   EXPECT_NE(both.FindKept(Choice(33, 2).spec), nullptr);
 }
 
-TEST_F(MatmulChoicesTest, AnotherGpuDriverOrLibraryHasAnotherFile) {
+TEST_F(MatmulChoicesTest, FileDependsOnGpuDriverAndLibrary) {
   Keep(32, 1);
   for (const auto change : {+[](MatmulChoicesKey* k) { k->gpu_name = "NVIDIA H100"; },
                             +[](MatmulChoicesKey* k) { k->compute_capability = 80; },
@@ -178,7 +178,7 @@ TEST_F(MatmulChoicesTest, AnotherGpuDriverOrLibraryHasAnotherFile) {
 }
 
 // Whatever one byte becomes, and wherever the file ends: it is left unread.
-TEST_F(MatmulChoicesTest, DamageIsNoticed) {
+TEST_F(MatmulChoicesTest, DetectsDamage) {
   const std::string good = ToText(Key(), {Choice(32, 0xa5), Choice(33, 0x5a)});
   ASSERT_TRUE(ParseMatmulChoices(good, Key()).ok());
   for (std::size_t i = 0; i < good.size(); ++i) {
@@ -193,7 +193,7 @@ TEST_F(MatmulChoicesTest, DamageIsNoticed) {
   EXPECT_FALSE(ParseMatmulChoices(good + good, Key()).ok());
 }
 
-TEST_F(MatmulChoicesTest, DamagedFileIsANoteAndIsReplaced) {
+TEST_F(MatmulChoicesTest, ReportsAndReplacesDamagedFile) {
   for (const std::string& text :
        {std::string(), std::string("rubbish"), std::string(3 << 20, '1'), std::string(100, '\0')}) {
     Write(text);
@@ -205,7 +205,7 @@ TEST_F(MatmulChoicesTest, DamagedFileIsANoteAndIsReplaced) {
   }
 }
 
-TEST_F(MatmulChoicesTest, FolderThatCannotBeWrittenIsANote) {
+TEST_F(MatmulChoicesTest, ReportsUnwritableFolder) {
   MatmulChoices choices("/proc/gaccd", Key());
   choices.Add(Choice(32, 1), Source::kTimed);
   choices.Save();
@@ -214,7 +214,7 @@ TEST_F(MatmulChoicesTest, FolderThatCannotBeWrittenIsANote) {
 
 // At every moment the file is whole and has the choice that was there before. Two writers at the
 // same moment may lose each other's choices, so the number at the end is not fixed.
-TEST_F(MatmulChoicesTest, ManyProcessesWriteAtTheSameTime) {
+TEST_F(MatmulChoicesTest, ManyProcessesWriteConcurrently) {
   constexpr int kProcesses = 8;
   Keep(1000, 1);
   std::vector<pid_t> children;

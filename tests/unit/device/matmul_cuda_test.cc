@@ -49,7 +49,7 @@ constexpr MatmulCudaSpec kWeightGradient{
     .m = 5, .n = 7, .k = 6, .transpose_a = true, .accumulate = true, .column_sums = true};
 
 // All combinations of transposes, types, epilogues and accumulation, at odd sizes.
-TEST_F(MatmulCudaTest, EqualsThePlainLoop) {
+TEST_F(MatmulCudaTest, EqualsPlainLoop) {
   constexpr std::int64_t kSizes[][3] = {{1, 1, 1},  {1, 9, 4},   {17, 1, 3},
                                         {3, 2, 65}, {8, 16, 24}, {33, 10, 19}};
   int products = 0;
@@ -80,7 +80,7 @@ TEST_F(MatmulCudaTest, EqualsThePlainLoop) {
 }
 
 // Both ways of GELU, with and without what is kept, in all types and layouts.
-TEST_F(MatmulCudaTest, GeluEqualsThePlainLoop) {
+TEST_F(MatmulCudaTest, GeluEqualsPlainLoop) {
   for (unsigned bits = 0; bits < 96; ++bits) {
     const DType type = std::array{DType::kF32, DType::kBF16, DType::kFP16}[bits / 32];
     MatmulCudaSpec spec{.m = 19,
@@ -101,7 +101,7 @@ TEST_F(MatmulCudaTest, GeluEqualsThePlainLoop) {
   }
 }
 
-TEST_F(MatmulCudaTest, AnAlgorithmWithAWrongGeluIsNotUsed) {
+TEST_F(MatmulCudaTest, RejectsAlgorithmWithWrongGelu) {
   for (const auto gelu : {MatmulGelu::kApply, MatmulGelu::kKeep, MatmulGelu::kGradient}) {
     for (const DType type : {DType::kBF16, DType::kFP16}) {
       const MatmulCudaSpec spec{
@@ -119,7 +119,7 @@ TEST_F(MatmulCudaTest, AnAlgorithmWithAWrongGeluIsNotUsed) {
 }
 
 // Rows of A and C that lie further apart than they are long: what lies between is NaN, and stays.
-TEST_F(MatmulCudaTest, RowsWithAStride) {
+TEST_F(MatmulCudaTest, StridedRows) {
   for (unsigned bits = 0; bits < 32; ++bits) {
     const auto bit = [&](unsigned i) { return ((bits >> i) & 1U) != 0; };
     MatmulCudaSpec spec{.m = 17,
@@ -140,7 +140,7 @@ TEST_F(MatmulCudaTest, RowsWithAStride) {
 }
 
 // With it, rows that are no multiple of 16 bytes take the algorithm that wants that.
-TEST_F(MatmulCudaTest, AStrideOpensTheFastAlgorithm) {
+TEST_F(MatmulCudaTest, StrideEnablesFastAlgorithm) {
   MatmulCudaSpec spec{
       .m = 16, .n = 13, .k = 24, .transpose_b = true, .ab = DType::kBF16, .c = DType::kBF16};
   ASSERT_TRUE(MatmulCuda::Prepare(*context_, spec).ok());
@@ -151,7 +151,7 @@ TEST_F(MatmulCudaTest, AStrideOpensTheFastAlgorithm) {
 }
 
 // cuBLAS 13.1 on an H100, for 1 x 11528 x 8.
-TEST_F(MatmulCudaTest, AGradientWhoseEveryAlgorithmDropsTheTailIsTwoProducts) {
+TEST_F(MatmulCudaTest, SplitsGradientIfEveryAlgorithmDropsTail) {
   standin::SetCublasLt({.drops_tail = standin::kAllAlgorithms});
   for (const DType type : {DType::kF32, DType::kBF16, DType::kFP16}) {
     for (const bool accumulate : {false, true}) {
@@ -176,7 +176,7 @@ TEST_F(MatmulCudaTest, AGradientWhoseEveryAlgorithmDropsTheTailIsTwoProducts) {
 
 // An algorithm that leaves out the last terms of a sum: seen before it is used, in C and in the
 // column sums.
-TEST_F(MatmulCudaTest, AnAlgorithmThatDropsTheTailIsNotUsed) {
+TEST_F(MatmulCudaTest, RejectsAlgorithmThatDropsTail) {
   for (const bool timed : {false, true}) {
     for (int algorithm = 0; algorithm < 3; ++algorithm) {
       standin::SetCublasLt({.drops_tail = algorithm, .fastest = algorithm});
@@ -204,7 +204,7 @@ TEST_F(MatmulCudaTest, AnAlgorithmThatDropsTheTailIsNotUsed) {
   standin::SetCublasLt();
 }
 
-TEST_F(MatmulCudaTest, SumsOverwriteAlsoWhereTheProductAccumulates) {
+TEST_F(MatmulCudaTest, SumsOverwriteEvenIfProductAccumulates) {
   const MatmulExample example = MakeExample(kWeightGradient, 1);
   const MatmulOperands operands(example);
   const auto matmul = MatmulCuda::Prepare(*context_, example.spec).value();
@@ -230,7 +230,7 @@ TEST_F(MatmulCudaTest, OnePreparedProductServesManyOperands) {
 }
 
 // The same product twice in one graph, with the operands of each recording.
-TEST_F(MatmulCudaTest, RecordedAndReplayed) {
+TEST_F(MatmulCudaTest, CapturesAndReplays) {
   const MatmulExample one = MakeExample(kWeightGradient, 1);
   const MatmulExample two = MakeExample(kWeightGradient, 2);
   const MatmulOperands operands_one(one);
@@ -259,7 +259,7 @@ TEST_F(MatmulCudaTest, RecordedAndReplayed) {
   }
 }
 
-TEST_F(MatmulCudaTest, NotOfferedIsNoErrorOfTryPrepareAndPrepareNamesTheSpec) {
+TEST_F(MatmulCudaTest, TryPrepareAllowsUnsupportedAndPrepareNamesSpec) {
   MatmulCudaSpec spec = kForward;
   spec.c = DType::kBF16;  // from f32 operands
   EXPECT_EQ(MatmulCuda::TryPrepare(*context_, spec).value(), nullptr);
@@ -269,7 +269,7 @@ TEST_F(MatmulCudaTest, NotOfferedIsNoErrorOfTryPrepareAndPrepareNamesTheSpec) {
 
 // All ways in which the library says that it has no such epilogue; the last one only says so when
 // the product runs.
-TEST_F(MatmulCudaTest, ColumnSumsThatAreNotOffered) {
+TEST_F(MatmulCudaTest, HandlesMissingColumnSums) {
   for (const standin::CublasLtOptions& options :
        {standin::CublasLtOptions{.not_supported = {CUBLASLT_EPILOGUE_BGRADB}},
         standin::CublasLtOptions{.no_candidates = {CUBLASLT_EPILOGUE_BGRADB}},
@@ -285,7 +285,7 @@ TEST_F(MatmulCudaTest, ColumnSumsThatAreNotOffered) {
 }
 
 // The stand-in's algorithm 3 adds partial sums in C as they arrive.
-TEST_F(MatmulCudaTest, DeterministicLeavesOutSumsInAnyOrder) {
+TEST_F(MatmulCudaTest, DeterministicExcludesSumsInAnyOrder) {
   constexpr MatmulCudaSpec kSmall{.m = 6, .n = 5, .k = 64};
   context_ = MakeContext({.time_algorithms = true});
   standin::SetCublasLt({.fastest = 3});
@@ -303,7 +303,7 @@ TEST_F(MatmulCudaTest, DeterministicLeavesOutSumsInAnyOrder) {
   EXPECT_EQ(standin::CountCublasLt().products_of[3], 0);
 }
 
-TEST_F(MatmulCudaTest, SpecsThatContradictThemselvesAreRefused) {
+TEST_F(MatmulCudaTest, RefusesContradictorySpecs) {
   const auto with = [](auto change) {
     MatmulCudaSpec spec = kForward;
     change(spec);
@@ -342,7 +342,7 @@ TEST_F(MatmulCudaTest, SpecsThatContradictThemselvesAreRefused) {
   }
 }
 
-TEST_F(MatmulCudaTest, PointersAreChecked) {
+TEST_F(MatmulCudaTest, ChecksPointers) {
   const auto matmul = MatmulCuda::Prepare(*context_, kForward).value();
   EXPECT_THAT(matmul->Run(), HasMessage(HasSubstr("before Bind()")));
   const DeviceBuffer buffer = DeviceBuffer::Allocate(4096, "operands").value();
@@ -367,7 +367,7 @@ TEST_F(MatmulCudaTest, PointersAreChecked) {
   }
 }
 
-TEST_F(MatmulCudaTest, PreparedMemoryIsOnlyTheWorkspace) {
+TEST_F(MatmulCudaTest, PreparesWorkspaceOnly) {
   EXPECT_EQ(context_->device_bytes(), std::int64_t{CudaContext::kWorkspaceBytes});
   EXPECT_EQ(standin::LiveBytes(0), context_->device_bytes());
   const auto matmul = MatmulCuda::Prepare(*context_, kForward).value();
@@ -375,7 +375,7 @@ TEST_F(MatmulCudaTest, PreparedMemoryIsOnlyTheWorkspace) {
 }
 
 // No room to try algorithms: the product works nevertheless, with a warning.
-TEST_F(MatmulCudaTest, WithoutRoomForATrialTheFirstOneOfferedIsTaken) {
+TEST_F(MatmulCudaTest, UsesFirstAlgorithmWithoutMemoryForTrial) {
   context_.reset();
   standin::Reset({.memory_bytes = CudaContext::kWorkspaceBytes + (1 << 20)});
   context_ = MakeContext({});
@@ -387,14 +387,14 @@ TEST_F(MatmulCudaTest, WithoutRoomForATrialTheFirstOneOfferedIsTaken) {
   EXPECT_EQ(context_->choices().timed(), 0);
 }
 
-TEST_F(MatmulCudaTest, NoRoomForTheWorkspaceIsAnError) {
+TEST_F(MatmulCudaTest, NoMemoryForWorkspaceIsAnError) {
   context_.reset();
   standin::Reset({.memory_bytes = 1 << 20});
   EXPECT_THAT(CudaContext::Create({.cublaslt = &standin::StandInCublasLt()}),
               IsError(ErrorKind::kOs, "cuBLASLt's workspace: wanted 33554432"));
 }
 
-TEST_F(MatmulCudaTest, PlanIsComparedWithWhatIsFreeNow) {
+TEST_F(MatmulCudaTest, ComparesPlanWithFreeMemory) {
   context_.reset();
   standin::Reset({.memory_bytes = std::size_t{1} << 30});
   context_ = MakeContext({});

@@ -54,7 +54,7 @@ class MatmulFusionTest : public ::testing::Test {
   int kernels_timed_ = 0;
 };
 
-TEST_F(MatmulFusionTest, AgainstTheProductAndTheKernelAndTheAnswerIsKept) {
+TEST_F(MatmulFusionTest, TimesFusedAgainstSeparateAndKeepsAnswer) {
   const TempFolder folder;
   EXPECT_EQ(IsFaster(*MakeContext(kTimed), 1e6).value(), true);
   EXPECT_EQ(IsFaster(*MakeContext(kTimed, folder.path()), 1.0).value(), false);
@@ -63,7 +63,7 @@ TEST_F(MatmulFusionTest, AgainstTheProductAndTheKernelAndTheAnswerIsKept) {
   EXPECT_EQ(kernels_timed_, 2);
 }
 
-TEST_F(MatmulFusionTest, UntimedItIsUnknown) {
+TEST_F(MatmulFusionTest, IsUnknownIfUntimed) {
   for (const CudaNumerics numerics :
        {CudaNumerics{}, CudaNumerics{.deterministic = true, .time_algorithms = true}}) {
     EXPECT_EQ(IsFaster(*MakeContext(numerics), 1.0).value(), std::nullopt);
@@ -71,14 +71,14 @@ TEST_F(MatmulFusionTest, UntimedItIsUnknown) {
   EXPECT_EQ(kernels_timed_, 0);
 }
 
-TEST_F(MatmulFusionTest, WithoutMemoryForTheKernelItIsUnknownAndOtherErrorsAreErrors) {
+TEST_F(MatmulFusionTest, IsUnknownWithoutMemoryAndReturnsOtherErrors) {
   const auto context = MakeContext(kTimed);
   EXPECT_EQ(IsFaster(*context, Status(ErrorKind::kOs, "no room")).value(), std::nullopt);
   EXPECT_THAT(context->choices().TakeWarnings(), ElementsAre(HasSubstr("no room")));
   EXPECT_FALSE(IsFaster(*context, Status(ErrorKind::kUnavailable, "lost")).ok());
 }
 
-TEST_F(MatmulFusionTest, TilesThatFillTheGpu) {
+TEST_F(MatmulFusionTest, CountsTilesThatFillGpu) {
   const auto context = MakeContext({});
   ASSERT_EQ(context->multiprocessors(), 4);
   EXPECT_FALSE(FillsTheGpu(*context, {.m = 128, .n = 3 * 128}));

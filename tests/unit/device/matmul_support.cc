@@ -150,16 +150,16 @@ MatmulOperands::Operand MatmulOperands::Put(const std::vector<float>& values, DT
 }
 
 MatmulOperands::MatmulOperands(const MatmulExample& example) : spec_(example.spec) {
-  a_ = Put(example.a, spec_.ab, AlignmentOf(spec_.ab), spec_.columns_a(), spec_.stride_a);
-  b_ = Put(example.b, spec_.ab, AlignmentOf(spec_.ab));
+  a_ = Put(example.a, spec_.ab, OperandAlignment(spec_.ab), spec_.columns_a(), spec_.stride_a);
+  b_ = Put(example.b, spec_.ab, OperandAlignment(spec_.ab));
   bias_ = Put(example.bias, spec_.c, kBiasAlignment);
   // What is not accumulated must not be read: 0 times NaN would be NaN.
   const auto size = static_cast<std::size_t>(spec_.m * spec_.n);
   c_ = Put(spec_.accumulate ? example.c_before : std::vector<float>(size, NAN), spec_.c,
-           AlignmentOf(spec_.c), spec_.n, spec_.stride_c);
+           OperandAlignment(spec_.c), spec_.n, spec_.stride_c);
   if (spec_.has_aux()) {
     aux_ = Put(spec_.gelu == MatmulGelu::kGradient ? example.aux : std::vector<float>(size, NAN),
-               spec_.c, AlignmentOf(spec_.c));
+               spec_.c, OperandAlignment(spec_.c));
   }
   sums_ = Put(std::vector<float>(example.sums.size(), NAN), DType::kF32, kBiasAlignment);
 }

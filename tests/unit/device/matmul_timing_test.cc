@@ -70,7 +70,7 @@ class MatmulTimingTest : public ::testing::Test {
   const std::string folder_ = StrCat(::testing::TempDir(), "gaccd-timing-", getpid());
 };
 
-TEST_F(MatmulTimingTest, TheFastestIsChosenAndEachIsTimedOnce) {
+TEST_F(MatmulTimingTest, ChoosesFastestAndTimesEachOnce) {
   const auto context = MakeContext();
   EXPECT_EQ(Prepared(*context, kSpec), 2);
   EXPECT_EQ(context->choices().timed(), 1);
@@ -82,7 +82,7 @@ TEST_F(MatmulTimingTest, TheFastestIsChosenAndEachIsTimedOnce) {
   EXPECT_THAT(context->choices().TakeNotes(), IsEmpty());
 }
 
-TEST_F(MatmulTimingTest, TheNextRunTakesItFromTheFileAfterOneTrial) {
+TEST_F(MatmulTimingTest, NextRunReadsFileAfterOneTrial) {
   EXPECT_EQ(Prepared(*MakeContext(), kSpec), 2);
   const auto context = MakeContext();
   fake_.runs.clear();
@@ -92,7 +92,7 @@ TEST_F(MatmulTimingTest, TheNextRunTakesItFromTheFileAfterOneTrial) {
   EXPECT_EQ(Chosen(*matmul), 2);
 }
 
-TEST_F(MatmulTimingTest, UntimedOrDeterministicTheFirstOneIsTakenWithoutAClockOrFile) {
+TEST_F(MatmulTimingTest, UsesFirstIfUntimedOrDeterministic) {
   EXPECT_EQ(Prepared(*MakeContext(), kSpec), 2);  // makes the file
   for (const CudaNumerics numerics :
        {CudaNumerics{.deterministic = true, .time_algorithms = true}, CudaNumerics{}}) {
@@ -109,7 +109,7 @@ TEST_F(MatmulTimingTest, UntimedOrDeterministicTheFirstOneIsTakenWithoutAClockOr
 }
 
 // A GPU is faster on zeros, and another algorithm may be the fastest there.
-TEST_F(MatmulTimingTest, TimesAreTakenOnRandomData) {
+TEST_F(MatmulTimingTest, TimesOnRandomData) {
   fake_.looked_at = std::size_t{64} * 64;
   const auto context = MakeContext();
   const MatmulCudaSpec spec{.m = 64, .n = 64, .k = 64, .ab = DType::kBF16};
@@ -120,7 +120,7 @@ TEST_F(MatmulTimingTest, TimesAreTakenOnRandomData) {
   EXPECT_EQ(fake_.distinct, (std::set<std::uint16_t>{0, 0x3F80})) << "where no time is taken";
 }
 
-TEST_F(MatmulTimingTest, AnAlgorithmThatLeavesOutTermsIsNotUsed) {
+TEST_F(MatmulTimingTest, RejectsAlgorithmThatDropsTerms) {
   fake_.offered[1].drops_tail = true;
   const auto context = MakeContext();
   EXPECT_EQ(Prepared(*context, kSpec), 3);
@@ -132,13 +132,13 @@ TEST_F(MatmulTimingTest, AnAlgorithmThatLeavesOutTermsIsNotUsed) {
   EXPECT_FALSE(MatmulCuda::Prepare(*MakeContext(CudaNumerics{}), kOther).ok());
 }
 
-TEST_F(MatmulTimingTest, AKeptChoiceThatLeavesOutTermsIsTimedAnew) {
+TEST_F(MatmulTimingTest, RetimesKeptChoiceThatDropsTerms) {
   EXPECT_EQ(Prepared(*MakeContext(), kSpec), 2);
   fake_.offered[1].drops_tail = true;
   EXPECT_EQ(Prepared(*MakeContext(), kSpec), 3);
 }
 
-TEST_F(MatmulTimingTest, KeptChoiceThatTheLibraryRefusesIsTimedAnew) {
+TEST_F(MatmulTimingTest, RetimesKeptChoiceThatLibraryRefuses) {
   EXPECT_EQ(Prepared(*MakeContext(), kSpec), 2);
   fake_.offered[1].checked = CUBLAS_STATUS_NOT_SUPPORTED;
   fake_.offered[1].microseconds = 4000;
@@ -151,19 +151,19 @@ TEST_F(MatmulTimingTest, KeptChoiceThatTheLibraryRefusesIsTimedAnew) {
   EXPECT_EQ(Prepared(*MakeContext(), kSpec), 3);
 }
 
-TEST_F(MatmulTimingTest, KeptChoiceThatNeedsMoreWorkspaceIsTimedAnew) {
+TEST_F(MatmulTimingTest, RetimesKeptChoiceThatNeedsMoreWorkspace) {
   EXPECT_EQ(Prepared(*MakeContext(), kSpec), 2);
   fake_.offered[1].workspace = CudaContext::kWorkspaceBytes + 1;
   EXPECT_EQ(Prepared(*MakeContext(), kSpec), 3);
 }
 
-TEST_F(MatmulTimingTest, KeptChoiceThatDoesNotRunIsTimedAnew) {
+TEST_F(MatmulTimingTest, RetimesKeptChoiceThatFails) {
   EXPECT_EQ(Prepared(*MakeContext(), kSpec), 2);
   fake_.offered[1].runs = CUBLAS_STATUS_NOT_SUPPORTED;
   EXPECT_EQ(Prepared(*MakeContext(), kSpec), 3);
 }
 
-TEST_F(MatmulTimingTest, DamagedFileIsTimedAnew) {
+TEST_F(MatmulTimingTest, RetimesAfterDamagedFile) {
   EXPECT_EQ(Prepared(*MakeContext(), kSpec), 2);
   std::ofstream(File(), std::ios::app) << "x";
   const auto context = MakeContext();
@@ -172,7 +172,7 @@ TEST_F(MatmulTimingTest, DamagedFileIsTimedAnew) {
   EXPECT_THAT(context->choices().TakeNotes(), Contains(HasSubstr("are not used")));
 }
 
-TEST_F(MatmulTimingTest, NewerLibraryTimesAnew) {
+TEST_F(MatmulTimingTest, RetimesForNewerLibrary) {
   EXPECT_EQ(Prepared(*MakeContext(), kSpec), 2);
   fake_.version += 100;
   const auto context = MakeContext();
@@ -180,7 +180,7 @@ TEST_F(MatmulTimingTest, NewerLibraryTimesAnew) {
   EXPECT_EQ(context->choices().timed(), 1);
 }
 
-TEST_F(MatmulTimingTest, EnvironmentThatChangesTheLibraryIsToldAndNothingIsKept) {
+TEST_F(MatmulTimingTest, ReportsLibraryOverridesAndKeepsNothing) {
   ASSERT_EQ(setenv("NVIDIA_TF32_OVERRIDE", "0", 1), 0);
   const auto context = MakeContext();
   ASSERT_EQ(unsetenv("NVIDIA_TF32_OVERRIDE"), 0);
@@ -188,13 +188,13 @@ TEST_F(MatmulTimingTest, EnvironmentThatChangesTheLibraryIsToldAndNothingIsKept)
   EXPECT_THAT(context->choices().TakeNotes(), Contains(HasSubstr("NVIDIA_TF32_OVERRIDE=0")));
 }
 
-TEST_F(MatmulTimingTest, OlderLibraryIsRefused) {
+TEST_F(MatmulTimingTest, RefusesOlderLibrary) {
   fake_.version = 120900;
   EXPECT_THAT(CudaContext::Create({.cublaslt = &FakeCublasLtApi()}),
               HasMessage(HasSubstr("found 12.9.0")));
 }
 
-TEST_F(MatmulTimingTest, CandidatesThatDoNotRunOrNeedTooMuchAreLeftOut) {
+TEST_F(MatmulTimingTest, SkipsFailingAndTooLargeCandidates) {
   fake_.offered[1].runs = CUBLAS_STATUS_NOT_SUPPORTED;
   EXPECT_EQ(Prepared(*MakeContext(), kSpec), 3);
   fake_.offered[2].workspace = CudaContext::kWorkspaceBytes + 1;
@@ -209,7 +209,7 @@ TEST_F(MatmulTimingTest, CandidatesThatDoNotRunOrNeedTooMuchAreLeftOut) {
 }
 
 // Where nothing can be tried, what the heuristic itself calls unusable is left out all the same.
-TEST_F(MatmulTimingTest, WithoutRoomForATrialTheFirstUsableOneIsTaken) {
+TEST_F(MatmulTimingTest, UsesFirstUsableWithoutMemoryForTrial) {
   fake_.offered[0].state = CUBLAS_STATUS_NOT_SUPPORTED;
   fake_.offered[1].workspace = CudaContext::kWorkspaceBytes + 1;
   standin::Reset({.memory_bytes = CudaContext::kWorkspaceBytes + (1 << 20)});
@@ -237,7 +237,7 @@ TEST_F(MatmulTimingTest, AnswersThatMeanNotSupported) {
 }
 
 // Each call of each function fails once; the error comes back and nothing of it is left.
-TEST_F(MatmulTimingTest, EveryFailureOfCublasLtComesBack) {
+TEST_F(MatmulTimingTest, ReturnsEveryCublasLtFailure) {
   for (const std::string function :
        {"cublasLtCreate", "cublasLtMatmulDescCreate", "cublasLtMatrixLayoutCreate",
         "cublasLtMatmulPreferenceCreate", "cublasLtMatmulDescSetAttribute",
@@ -267,7 +267,7 @@ TEST_F(MatmulTimingTest, EveryFailureOfCublasLtComesBack) {
   }
 }
 
-TEST_F(MatmulTimingTest, EveryFailureOfCudaComesBack) {
+TEST_F(MatmulTimingTest, ReturnsEveryCudaFailure) {
   for (const std::string function :
        {"cudaSetDevice", "cudaGetDeviceProperties", "cudaStreamCreateWithPriority", "cudaMalloc",
         "cudaMemset", "cudaEventCreateWithFlags", "cudaEventRecord", "cudaEventSynchronize",
@@ -299,14 +299,14 @@ TEST_F(MatmulTimingTest, EveryFailureOfCudaComesBack) {
 }
 
 // A kernel that fails while algorithms are tried: the error, not another algorithm.
-TEST_F(MatmulTimingTest, GpuThatFailsIsNotTakenForARefusal) {
+TEST_F(MatmulTimingTest, DistinguishesGpuFailureFromRefusal) {
   const auto context = MakeContext();
   standin::FailKernel(1, cudaErrorIllegalAddress);
   EXPECT_THAT(MatmulCuda::Prepare(*context, kSpec),
               HasMessage(HasSubstr("cudaErrorIllegalAddress")));
 }
 
-TEST_F(MatmulTimingTest, FailedRunNamesTheProduct) {
+TEST_F(MatmulTimingTest, FailedRunNamesProduct) {
   const auto context = MakeContext();
   const auto matmul = MatmulCuda::Prepare(*context, kSpec).value();
   const DeviceBuffer memory = DeviceBuffer::Allocate(65536, "operands").value();
@@ -320,7 +320,7 @@ TEST_F(MatmulTimingTest, FailedRunNamesTheProduct) {
 }
 
 // Products that still run keep the workspace alive.
-TEST_F(MatmulTimingTest, ContextWaitsForItsProducts) {
+TEST_F(MatmulTimingTest, ContextWaitsForProducts) {
   auto context = MakeContext({.deterministic = true});
   const auto matmul = MatmulCuda::Prepare(*context, kSpec).value();
   const DeviceBuffer memory = DeviceBuffer::Allocate(65536, "operands").value();

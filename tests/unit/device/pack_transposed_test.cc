@@ -23,7 +23,7 @@ std::vector<float> Counted(std::int64_t elements) {
 }
 
 // By the formula of the header.
-TEST(PackTransposed, PutsEveryElementInItsPlace) {
+TEST(PackTransposed, PlacesEveryElement) {
   const std::int64_t n = 128;
   const std::int64_t k = 48;
   const std::vector<float> weight = Counted(n * k);
@@ -39,7 +39,7 @@ TEST(PackTransposed, PutsEveryElementInItsPlace) {
 }
 
 // The layout is oneDNN's: if a new version packs otherwise, this says so.
-TEST(PackTransposed, IsWhatTheLibraryPacks) {
+TEST(PackTransposed, EqualsLibraryPacking) {
   using Tag = dnnl::memory::format_tag;
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   dnnl::stream stream(engine);
@@ -70,7 +70,7 @@ std::vector<float> Uneven(std::int64_t elements) {
 }
 
 // By the formula of the header; in two pieces where there are more rows than one takes.
-TEST(PackBf16, RoundsEveryElementIntoItsPlace) {
+TEST(PackBf16, RoundsAndPlacesEveryElement) {
   for (const bool transposed : {false, true}) {
     for (const std::int64_t k : {16, 32, 80}) {
       const std::int64_t n = 128;
@@ -99,7 +99,7 @@ TEST(PackBf16, RoundsEveryElementIntoItsPlace) {
 }
 
 // The layout is oneDNN's: if a new version packs otherwise, this says so.
-TEST(PackBf16, IsWhatTheLibraryPacks) {
+TEST(PackBf16, EqualsLibraryPacking) {
   if (Bf16OfCpu() == CpuBf16::kNone) GTEST_SKIP() << "this CPU has " << Name(Bf16OfCpu());
   using Tag = dnnl::memory::format_tag;
   using Type = dnnl::memory::data_type;

@@ -21,7 +21,7 @@ std::vector<float> WholeNumbers(std::int64_t elements, std::int64_t step) {
   return values;
 }
 
-TEST(DnnlStatusTest, ALackOfMemoryIsNoBug) {
+TEST(DnnlStatusTest, OutOfMemoryIsNotInternal) {
   EXPECT_TRUE(DnnlStatus(dnnl_success, "product").ok());
   EXPECT_THAT(DnnlStatus(dnnl_out_of_memory, "product"),
               IsError(ErrorKind::kConfig, "no memory for the workspace of a product"));

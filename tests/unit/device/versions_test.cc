@@ -12,7 +12,7 @@ LibraryVersions Library(const char* name, int compiled, int loaded) {
   return {.name = name, .compiled = VersionOfCode(compiled), .loaded = VersionOfCode(loaded)};
 }
 
-TEST(Versions, CodesAsTheLibrariesCountThem) {
+TEST(Versions, DecodesLibraryVersions) {
   EXPECT_EQ(ToText(CudaVersion(13000)), "13.0.0");
   EXPECT_EQ(ToText(CudaVersion(12080)), "12.8.0");
   EXPECT_EQ(ToText(VersionOfCode(130100)), "13.1.0");
@@ -20,7 +20,7 @@ TEST(Versions, CodesAsTheLibrariesCountThem) {
   EXPECT_EQ(ToText(VersionOfCode(22809)), "2.28.9");
 }
 
-TEST(Versions, TooOldIsRefusedWithBothVersions) {
+TEST(Versions, RefusesTooOldNamingBothVersions) {
   std::vector<LibraryVersions> libraries = {
       Library("cuBLASLt", 130100, 129105), Library("cuDNN", 91900, 91900),
       Library("NCCL", 22809, 22605), Library("other NCCL", 22809, 22703)};
@@ -31,7 +31,7 @@ TEST(Versions, TooOldIsRefusedWithBothVersions) {
                       Not(HasSubstr("other"))));
 }
 
-TEST(Versions, NewerAndMissingArePassed) {
+TEST(Versions, AcceptsNewerAndMissing) {
   std::vector<LibraryVersions> libraries = {Library("cuDNN", 91900, 92100),
                                             Library("cuBLASLt", 130100, 140000)};
   libraries.push_back(
@@ -41,7 +41,7 @@ TEST(Versions, NewerAndMissingArePassed) {
             "NCCL not found (compiled with 2.28.9): cannot load libnccl.so.2");
 }
 
-TEST(Versions, OnlyTheMajorVersionCounts) {
+TEST(Versions, ComparesMajorVersionOnly) {
   LibraryVersions driver{
       .name = "CUDA driver", .compiled = CudaVersion(13010), .loaded = CudaVersion(13000)};
   EXPECT_TRUE(CheckNotOlder({&driver, 1}).ok());
@@ -50,7 +50,7 @@ TEST(Versions, OnlyTheMajorVersionCounts) {
 }
 
 // On this machine: every library has either a version or the reason why not.
-TEST(Versions, OfThisMachine) {
+TEST(Versions, DescribesThisMachine) {
   const std::vector<LibraryVersions> libraries = CudaLibraries();
 #if defined(GACCD_CUDA)
   ASSERT_EQ(libraries.size(), 4U);

@@ -90,7 +90,7 @@ int CountAllocations(const F& body) {
   return allocations;
 }
 
-TEST(AllocationTest, TheCounterSeesWhatItShould) {
+TEST(AllocationTest, CounterDetectsAllocations) {
   std::unique_ptr<int> one;
   std::vector<float> many;
   std::string text;
@@ -104,7 +104,7 @@ TEST(AllocationTest, TheCounterSeesWhatItShould) {
 void NoAllocationInTheLoop(const std::vector<std::int64_t>& widths, LossKind loss,
                            std::int64_t micro_steps) {
   const Model model = MakeMlp(widths, loss);
-  Samples samples(SampleOf(widths, loss), 64, 3);
+  Samples samples(MakeSampleSpec(widths, loss), 64, 3);
   BenchTrainer trainer(model, {.micro_batches = {12, 13}, .micro_steps_per_update = micro_steps});
   Replica& replica = trainer.replica();
   bool ok = true;
@@ -124,17 +124,17 @@ void NoAllocationInTheLoop(const std::vector<std::int64_t>& widths, LossKind los
   EXPECT_TRUE(ok);
 }
 
-TEST(AllocationTest, NoneInTheLoopOfAClassifier) {
+TEST(AllocationTest, NoneInClassifierLoop) {
   NoAllocationInTheLoop({100, 64, 48, 10}, LossKind::kSoftmaxCrossEntropy, 1);
 }
-TEST(AllocationTest, NoneInTheLoopWithPackedWeights) {
+TEST(AllocationTest, NoneInLoopWithPackedWeights) {
   NoAllocationInTheLoop({100, 64, 48, 10}, LossKind::kSoftmaxCrossEntropy, 8);
 }
-TEST(AllocationTest, NoneInTheLoopOfARegression) {
+TEST(AllocationTest, NoneInRegressionLoop) {
   NoAllocationInTheLoop({10, 1}, LossKind::kMeanSquaredError, 1);
 }
 
-TEST(AllocationTest, NoneInTheStepOfAnOptimizerThatAverages) {
+TEST(AllocationTest, NoneInStepOfAveragingOptimizer) {
   auto optimizer = tests::MakeOptimizer({.lr = 0.1, .kind = AdamWSpec{}, .ema = EmaSpec{0.9}},
                                         OptimizerRanges::One(100));
   ASSERT_TRUE(optimizer.ok()) << optimizer.status().message();

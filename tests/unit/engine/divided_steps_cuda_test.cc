@@ -55,12 +55,12 @@ const EngineCase kTexts{.name = "texts",
                         .texts = 24,
                         .cut = 8};
 
-TEST_F(CudaEngineTest, ALaunchWithoutMemoryRunsInParts) {
+TEST_F(CudaEngineTest, LaunchWithoutMemoryRunsInParts) {
   for (const EngineCase& test : {kDropout, kTexts}) {
     std::size_t none = 0;
     const auto plain = ValueOrThrow(RunFailing(test, nullptr, &none));
     EXPECT_EQ(none, 0U);
-    const auto launches = static_cast<int>(ValueOrThrow(PlanOf(test)).accum_steps());
+    const auto launches = static_cast<int>(ValueOrThrow(MakeCasePlan(test)).accum_steps());
     for (int nth = 1; nth <= launches; nth += tests::kSanitized ? 3 : 1) {
       SCOPED_TRACE(StrCat(test.name, ", launch ", nth));
       std::size_t retries = 0;
@@ -77,7 +77,7 @@ TEST_F(CudaEngineTest, ALaunchWithoutMemoryRunsInParts) {
 
 // The memory of the parts, or that of their graphs, may not be there either. Scratch and inputs
 // are what is allocated last.
-TEST_F(CudaEngineTest, WithoutMemoryForThePartsTheyAreSmaller) {
+TEST_F(CudaEngineTest, UsesSmallerPartsIfMemoryIsShort) {
   std::size_t retries = 0;
   const auto plain = ValueOrThrow(RunFailing(kDropout, nullptr, &retries));
   std::int64_t before = 0;
@@ -104,14 +104,14 @@ TEST_F(CudaEngineTest, WithoutMemoryForThePartsTheyAreSmaller) {
   }
 }
 
-TEST_F(CudaEngineTest, ALaunchThatFailsOtherwiseIsNotRetried) {
+TEST_F(CudaEngineTest, DoesNotRetryOtherLaunchFailures) {
   std::size_t retries = 0;
   const auto fail = [] { standin::FailCall("cudaGraphLaunch", 2, cudaErrorUnknown); };
   EXPECT_THAT(RunFailing(kDropout, fail, &retries), HasKind(ErrorKind::kUnavailable));
   EXPECT_EQ(retries, 0U);
 }
 
-TEST_F(CudaEngineTest, WithoutAnyMemoryItEndsWithAdvice) {
+TEST_F(CudaEngineTest, FailsWithAdviceWithoutMemory) {
   std::size_t retries = 0;
   const auto fail = [] {
     standin::FailCall("cudaGraphLaunch", 1, cudaErrorMemoryAllocation);

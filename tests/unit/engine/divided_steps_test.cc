@@ -85,7 +85,7 @@ Status RunParts(DividedSteps& steps, const std::vector<std::int64_t>& sizes) {
   return Status::Ok();
 }
 
-TEST(DividedStepsTest, EverySampleOnceInOrderWhereverItFails) {
+TEST(DividedStepsTest, RunsEverySampleOnceInOrderWhereverItFails) {
   // With another one last, where the last does not fail; alone it may.
   for (int failures = 0; failures < 14 * 17; ++failures) {
     const int one = 1 + failures / 17;
@@ -109,7 +109,7 @@ TEST(DividedStepsTest, EverySampleOnceInOrderWhereverItFails) {
   }
 }
 
-TEST(DividedStepsTest, RetriesSayWhatHappened) {
+TEST(DividedStepsTest, RetriesAreReported) {
   PartsBackend backend({9, 10});
   backend.fails = {2};
   backend.short_preparations = 1;
@@ -130,7 +130,7 @@ TEST(DividedStepsTest, RetriesSayWhatHappened) {
   EXPECT_EQ(second.reason, "none for these sizes");
 }
 
-TEST(DividedStepsTest, AfterThreeRetriesOrWithOneSampleItEnds) {
+TEST(DividedStepsTest, FailsAfterThreeRetriesOrWithOneSample) {
   PartsBackend backend({40});
   backend.short_preparations = 3;
   backend.fails = {1};
@@ -149,7 +149,7 @@ TEST(DividedStepsTest, AfterThreeRetriesOrWithOneSampleItEnds) {
   EXPECT_EQ(few.retries().size(), 1U);
 }
 
-TEST(DividedStepsTest, OtherErrorsAreNotRetried) {
+TEST(DividedStepsTest, DoesNotRetryOtherErrors) {
   class Broken : public PartsBackend {
    public:
     using PartsBackend::PartsBackend;
@@ -162,7 +162,7 @@ TEST(DividedStepsTest, OtherErrorsAreNotRetried) {
   EXPECT_TRUE(steps.retries().empty());
 }
 
-TEST(DividedStepsTest, WhatPartsWouldChangeIsNotDivided) {
+TEST(DividedStepsTest, DoesNotDivideIfPartsChangeResult) {
   const std::vector<std::pair<EngineCase, std::string>> cases = {
       {{.stats = BatchStatistics::kWindow}, "WINDOW"},
       {{.stats = BatchStatistics::kMicro}, "MICRO"},
@@ -171,7 +171,7 @@ TEST(DividedStepsTest, WhatPartsWouldChangeIsNotDivided) {
   for (const auto& [test, why] : cases) {
     PartsBackend backend({8});
     backend.fails = {1};
-    const Model model = ModelOf(test);
+    const Model model = MakeCaseModel(test);
     DividedSteps steps(model, {8}, nullptr, backend);
     EXPECT_THAT(RunParts(steps, {8}), IsError(ErrorKind::kConfig, "none for 8", why));
     EXPECT_TRUE(steps.retries().empty()) << why;
@@ -253,11 +253,11 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 // Also where the second half fails again.
-TEST_P(DividedEngineTest, IsTheSameTrainingWhereverAnAllocationFails) {
+TEST_P(DividedEngineTest, TrainsTheSameWhereverAllocationFails) {
   const EngineCase& test = GetParam();
   const int rank = test.ranks / 2;
   const DividedRun plain = RunRefused(test, -1, nullptr);
-  const std::int64_t calls = 3 * ValueOrThrow(PlanOf(test)).accum_steps();
+  const std::int64_t calls = 3 * ValueOrThrow(MakeCasePlan(test)).accum_steps();
   for (const int failures : {1, 2}) {
     for (std::int64_t call = 1; call <= calls; ++call) {
       SCOPED_TRACE(StrCat(failures, " failures from call ", call, " on"));
@@ -278,7 +278,7 @@ TEST_P(DividedEngineTest, IsTheSameTrainingWhereverAnAllocationFails) {
   }
 }
 
-TEST(DividedEngineTest, ARankWithoutMemoryEndsAllWithAdvice) {
+TEST(DividedEngineTest, RankWithoutMemoryEndsAllWithAdvice) {
   const EngineCase test{.ranks = 3, .micro = 40, .target = 120, .updates = 3};
   const DividedRun found = RunRefused(test, 1, [](std::int64_t) { return true; });
   EXPECT_THAT(found.runs[1], IsError(ErrorKind::kConfig, "memory for 5 samples was refused",
@@ -318,7 +318,7 @@ class AddressSpaceLimit {
 };
 
 // Nothing is injected: the system refuses the activations of the whole micro-batch.
-TEST(DividedEngineTest, AtTheStartTheSystemRefusesTheActivations) {
+TEST(DividedEngineTest, ReportsActivationsRefusedAtStart) {
   if (kSanitized) GTEST_SKIP() << "sanitizers reserve terabytes of address space";
   const EngineCase test{
       .micro = 2048, .target = 4096, .updates = 2, .widths = {4, 8192, 5}, .evaluate = false};
@@ -329,7 +329,7 @@ TEST(DividedEngineTest, AtTheStartTheSystemRefusesTheActivations) {
                                             .effective_batch = 4096,
                                             .rank_samples = 4096},
                                 .optimizer = test.optimizer};
-    return ValueOrThrow(PlanEngineMemory(ModelOf(test), options)).host_bytes;
+    return ValueOrThrow(PlanEngineMemory(MakeCaseModel(test), options)).host_bytes;
   };
   const std::int64_t half = planned(1024);
   ASSERT_GT(planned(2048) - half, std::int64_t{30} << 20);

@@ -24,7 +24,7 @@ Model Gpt() {
 }
 
 // Tokens, and labels that follow from them.
-BatchMemory BatchOf(const Model& model) {
+BatchMemory MakeBatch(const Model& model) {
   BatchMemory batch(model.sample(), kSamples);
   for (std::size_t t = 0; t < batch.view().tensors.size(); ++t) {
     auto* const values = batch.view().tensor<std::int32_t>(t);
@@ -38,7 +38,7 @@ BatchMemory BatchOf(const Model& model) {
 }
 
 // The losses of five updates.
-std::vector<double> LossesOf(const EngineChoice& choice, Precision precision) {
+std::vector<double> TrainLosses(const EngineChoice& choice, Precision precision) {
   const Model model = Gpt();
   const auto comm = MakeSingle();
   EngineOptions options;
@@ -50,7 +50,7 @@ std::vector<double> LossesOf(const EngineChoice& choice, Precision precision) {
   std::vector<float> parameters(static_cast<std::size_t>(model.layout().size()));
   model.Initialize(7, parameters);
   EXPECT_TRUE(engine->SetParameters(parameters).ok());
-  const BatchMemory batch = BatchOf(model);
+  const BatchMemory batch = MakeBatch(model);
   std::vector<double> losses;
   for (std::int64_t update = 0; update < 5; ++update) {
     EXPECT_TRUE(engine->Begin({.samples = kSamples, .update = update, .lr = 0.5}).ok());
@@ -66,15 +66,15 @@ std::vector<double> LossesOf(const EngineChoice& choice, Precision precision) {
   return losses;
 }
 
-TEST(EngineAttention, ByALibraryInBf16) {
+TEST(EngineAttention, UsesLibraryInBf16) {
   standin::Reset();
   standin::SetSdpa();
-  const std::vector<double> expected = LossesOf({}, Precision::kF32);
+  const std::vector<double> expected = TrainLosses({}, Precision::kF32);
   EngineChoice gpu{.device = Device::kCuda, .cublaslt = &standin::StandInCublasLt()};
-  const std::vector<double> own = LossesOf(gpu, Precision::kBF16);
+  const std::vector<double> own = TrainLosses(gpu, Precision::kBF16);
   EXPECT_EQ(standin::CountSdpa().ran, 0);
   gpu.dnn = &standin::OpenDnn;
-  const std::vector<double> found = LossesOf(gpu, Precision::kBF16);
+  const std::vector<double> found = TrainLosses(gpu, Precision::kBF16);
   EXPECT_EQ(standin::CountSdpa().ran, 5 * 2 * kLayers);
   EXPECT_LT(found.back(), 0.9 * found.front());  // it learns
   for (std::size_t update = 0; update < 5; ++update) {

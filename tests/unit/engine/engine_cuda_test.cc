@@ -14,17 +14,17 @@ namespace gaccd::tests {
 namespace {
 
 class CudaEngineCases : public CudaEngineTest, public ::testing::WithParamInterface<EngineCase> {};
-INSTANTIATE_TEST_SUITE_P(One, CudaEngineCases, ::testing::ValuesIn(CasesOf(1)),
+INSTANTIATE_TEST_SUITE_P(One, CudaEngineCases, ::testing::ValuesIn(MakeCudaCases(1)),
                          [](const auto& test) { return test.param.name; });
 
-TEST_P(CudaEngineCases, DoesWhatTheCpuDoes) {
+TEST_P(CudaEngineCases, EqualsCpu) {
   const auto expected = ValueOrThrow(RunOn({}, GetParam()));
   const auto found = ValueOrThrow(RunOn(Cuda(), GetParam()));
   ExpectSame(found, expected, kSame);
 }
 
 // Inside every update the accumulators are read, lost and set again, as a checkpoint does it.
-TEST_F(CudaEngineTest, AWindowGoesOnAsItWas) {
+TEST_F(CudaEngineTest, ResumesInsideUpdate) {
   const EngineCase test{.name = "window", .micro = 8, .target = 39, .updates = 6};
   const auto with_window = [](Engine& engine, Prefetcher& batches, const Plan& plan,
                               const UpdateSettings& settings) {
@@ -32,7 +32,7 @@ TEST_F(CudaEngineTest, AWindowGoesOnAsItWas) {
       if (done != 3) return false;
       EXPECT_EQ(engine.optimizer_updates(), settings.update) << "this one has not ended";
       GACCD_ASSIGN_OR_RETURN(const WindowShare share, engine.Window());
-      std::vector<float> window(static_cast<std::size_t>(ModelOf({}).layout().size()));
+      std::vector<float> window(static_cast<std::size_t>(MakeCaseModel({}).layout().size()));
       GACCD_RETURN_IF_ERROR(engine.Read(EngineBuffer::kGradients, 0, window));
       EXPECT_EQ(share.samples,
                 plan.MicroBatch(0, 0) + plan.MicroBatch(0, 1) + plan.MicroBatch(0, 2));
@@ -54,7 +54,7 @@ TEST_F(CudaEngineTest, AWindowGoesOnAsItWas) {
 }
 
 // Work that comes late on any stream changes no bit: every order that matters is an event.
-TEST_P(CudaEngineCases, DelaysChangeNothing) {
+TEST_P(CudaEngineCases, DelaysDoNotChangeResults) {
   EngineCase test = GetParam();
   test.numerics.deterministic = true;  // no algorithm is chosen by its time
   const auto expected = ValueOrThrow(RunOn(Cuda(), test));
@@ -68,7 +68,7 @@ TEST_P(CudaEngineCases, DelaysChangeNothing) {
 }
 
 // Both runs of a block are the same kernels on the same values.
-TEST_P(CudaEngineCases, RecomputedBlocksHaveTheSameBits) {
+TEST_P(CudaEngineCases, RecomputedBlocksAreBitIdentical) {
   EngineCase test = GetParam();
   test.updates = 2;
   test.numerics.deterministic = true;
@@ -84,7 +84,7 @@ TEST_P(CudaEngineCases, RecomputedBlocksHaveTheSameBits) {
 
 // 8 bits of mantissa, or 11: the first loss is off by their rounding, later ones by what it grew
 // to. The loss scale of fp16 is seen in nothing.
-TEST_P(CudaEngineCases, In16BitsItStaysNearF32) {
+TEST_P(CudaEngineCases, IsNearF32In16Bits) {
   EngineCase test = GetParam();
   const auto expected = ValueOrThrow(RunOn({}, test, {.gradients = true}));
   for (const bool fp16 : {false, true}) {
@@ -103,9 +103,9 @@ TEST_P(CudaEngineCases, In16BitsItStaysNearF32) {
 }
 
 // A micro-batch by itself, after an update.
-TEST_P(CudaEngineCases, AProbeFindsWhatTheCpuFinds) {
+TEST_P(CudaEngineCases, ProbeEqualsCpuProbe) {
   EngineCase test = GetParam();
-  if (ModelOf(test).update_sums() > 0) return;  // Engine::can_probe()
+  if (MakeCaseModel(test).update_sums() > 0) return;  // Engine::can_probe()
   test.updates = 2;
   const auto probe = [&](const EngineChoice& choice, double* loss, std::vector<float>* gradients) {
     const auto update = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
@@ -114,7 +114,7 @@ TEST_P(CudaEngineCases, AProbeFindsWhatTheCpuFinds) {
         return RunUpdate(engine, batches, SelectProgramGenerator(test.loss, 0)(plan), settings);
       }
       GACCD_ASSIGN_OR_RETURN(*loss, engine.Probe(*batches.Next()));
-      gradients->resize(static_cast<std::size_t>(ModelOf(test).layout().size()));
+      gradients->resize(static_cast<std::size_t>(MakeCaseModel(test).layout().size()));
       return engine.GetGradients(*gradients);
     };
     // The run ends here: a probe leaves no result.
@@ -134,7 +134,7 @@ TEST_P(CudaEngineCases, AProbeFindsWhatTheCpuFinds) {
 
 // A device has begun the update after the one that is found wrong; a probe has the settings of the
 // wrong one all the same.
-TEST_F(CudaEngineTest, AProbeIsOfTheUpdateThatWasWrong) {
+TEST_F(CudaEngineTest, ProbeIsOfFailedUpdate) {
   const EngineCase test{.name = "probe", .updates = 3};
   const auto probe = [&](const EngineChoice& choice, std::vector<float>* gradients) {
     const auto update = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
@@ -154,7 +154,7 @@ TEST_F(CudaEngineTest, AProbeIsOfTheUpdateThatWasWrong) {
         (void)batches.Next();
       }
       GACCD_RETURN_IF_ERROR(engine.Probe(*batches.Next()).status());
-      gradients->resize(static_cast<std::size_t>(ModelOf(test).layout().size()));
+      gradients->resize(static_cast<std::size_t>(MakeCaseModel(test).layout().size()));
       GACCD_RETURN_IF_ERROR(engine.GetGradients(*gradients));
       return {ErrorKind::kInterrupted, "probed"};
     };
@@ -168,7 +168,7 @@ TEST_F(CudaEngineTest, AProbeIsOfTheUpdateThatWasWrong) {
 }
 
 // An update that is not finite leaves the running statistics as they were.
-TEST_F(CudaEngineTest, ASkippedUpdateChangesNoStatistics) {
+TEST_F(CudaEngineTest, SkippedUpdateKeepsStatistics) {
   for (const BatchStatistics stats : {BatchStatistics::kWindow, BatchStatistics::kMicro}) {
     const EngineCase test{.name = "skipped",
                           .micro = 5,
@@ -189,7 +189,7 @@ TEST_F(CudaEngineTest, ASkippedUpdateChangesNoStatistics) {
   }
 }
 
-TEST_F(CudaEngineTest, WithoutMemoryForRecordedSegmentsTheyRunKernelByKernel) {
+TEST_F(CudaEngineTest, RunsKernelByKernelWithoutMemoryForGraphs) {
   const EngineCase test{
       .micro = 5, .target = 13, .updates = 3, .stats = BatchStatistics::kWindow, .evaluate = false};
   const auto launches_of = [&](int failing, std::vector<float>* parameters) {
@@ -214,7 +214,7 @@ TEST_F(CudaEngineTest, WithoutMemoryForRecordedSegmentsTheyRunKernelByKernel) {
   }
 }
 
-TEST_F(CudaEngineTest, TheHostDoesNotWaitInsideAnUpdate) {
+TEST_F(CudaEngineTest, HostDoesNotWaitInsideUpdate) {
   standin::Counters before;
   standin::Counters after;
   const EngineCase test{.micro = 5, .target = 23, .updates = 30};
@@ -232,18 +232,18 @@ TEST_F(CudaEngineTest, TheHostDoesNotWaitInsideAnUpdate) {
 }
 
 // The check above can fail: a wait is counted.
-TEST_F(CudaEngineTest, AWaitWouldBeCounted) {
+TEST_F(CudaEngineTest, CountsHostWaits) {
   const standin::Counters before = standin::Count();
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   EXPECT_GT(standin::Count().host_waits, before.host_waits);
 }
 
-TEST_F(CudaEngineTest, RefusesNumericsThatACpuHasNot) {
+TEST_F(CudaEngineTest, RefusesGpuNumericsOnCpu) {
   EXPECT_THAT(RunOn({}, {.micro = 8, .target = 8, .updates = 1, .numerics = {.tf32 = true}}),
               IsError(ErrorKind::kConfig, "CPU"));
 }
 
-TEST_F(CudaEngineTest, OneRankShardsNothing) {
+TEST_F(CudaEngineTest, DoesNotShardOneRank) {
   EngineCase test{
       .micro = 5, .target = 13, .updates = 3, .optimizer = {.lr = 0.01, .kind = AdamWSpec{}}};
   const EngineRun expected = ValueOrThrow(RunOn(Cuda(), test));
@@ -255,7 +255,7 @@ TEST_F(CudaEngineTest, OneRankShardsNothing) {
   }
 }
 
-TEST_F(CudaEngineTest, AsksForTheResult) {
+TEST_F(CudaEngineTest, PollsForResult) {
   const EngineCase test{.micro = 8, .target = 8, .updates = 9};
   for (const EngineChoice& choice : {EngineChoice{}, Cuda()}) {
     int updates = 0;
@@ -274,15 +274,15 @@ TEST_F(CudaEngineTest, AsksForTheResult) {
 }
 
 // More parameters than are copied to the host at once.
-TEST_F(CudaEngineTest, TheDigestIsOfAllParameters) {
+TEST_F(CudaEngineTest, DigestCoversAllParameters) {
   const EngineCase test{
       .micro = 1, .target = 1, .updates = 1, .widths = {1100, 1000}, .evaluate = false};
   bool seen = false;
   const auto look = [&](Engine& engine, Prefetcher&, const Plan&, const UpdateSettings&) -> Status {
-    std::vector<float> parameters(static_cast<std::size_t>(ModelOf(test).layout().size()));
+    std::vector<float> parameters(static_cast<std::size_t>(MakeCaseModel(test).layout().size()));
     GACCD_RETURN_IF_ERROR(engine.GetParameters(parameters));
     GACCD_ASSIGN_OR_RETURN(const std::uint64_t digest, engine.Digest());
-    EXPECT_EQ(digest, DigestOf(parameters));
+    EXPECT_EQ(digest, ComputeDigest(parameters));
     seen = true;
     return {ErrorKind::kInterrupted, "the test is over"};
   };
@@ -302,7 +302,7 @@ INSTANTIATE_TEST_SUITE_P(Calls, CudaFailures,
                                            "cudaStreamBeginCapture", "cudaMemGetInfo", "kernel"),
                          [](const auto& test) { return std::string(test.param); });
 
-TEST_P(CudaFailures, GiveAStatusAndLeaveNothing) {
+TEST_P(CudaFailures, ReturnStatusAndReleaseEverything) {
   const EngineCase test{.micro = 5, .target = 13, .updates = 4, .tail = 4};
   int failures = 0;
   for (int nth = 1; nth < 2000; nth = nth < 40 ? nth + 3 : nth + nth / 3) {
@@ -319,7 +319,7 @@ TEST_P(CudaFailures, GiveAStatusAndLeaveNothing) {
 }
 
 // A kernel that goes wrong takes the GPU with it.
-TEST_F(CudaEngineTest, AFailingKernelEndsTheRun) {
+TEST_F(CudaEngineTest, FailingKernelEndsRun) {
   const EngineCase test{.micro = 5, .target = 13, .updates = 4};
   for (const int nth : {1, 10, 100, 200}) {
     standin::Reset();

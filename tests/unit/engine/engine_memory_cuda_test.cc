@@ -13,7 +13,7 @@
 namespace gaccd::tests {
 namespace {
 
-TEST_F(CudaEngineTest, TooLittleMemoryIsRefusedWithTheBytes) {
+TEST_F(CudaEngineTest, RefusesTooLittleMemoryNamingTheBytes) {
   standin::Reset({.memory_bytes = std::size_t{300} << 20});
   EngineCase test{.micro = 8, .target = 8, .updates = 1};
   test.widths = {12, 4096, 4096, 5};  // 16.8 M parameters: 64 MiB each of four kinds
@@ -32,11 +32,11 @@ Result<std::unique_ptr<Engine>> MakeEngineFor(Communicator& comm, const Model& m
 }
 
 // The scratch of kernels is known when they are prepared: the memory is checked again then.
-TEST_F(CudaEngineTest, ScratchCountsToo) {
+TEST_F(CudaEngineTest, PlansScratch) {
   EngineCase test{.micro = 8, .target = 8, .updates = 1};
   test.widths = {2, 65'536, 2};  // small but for the column sums of one layer
   const auto comm = MakeSingle();
-  const Model model = ModelOf(test);
+  const Model model = MakeCaseModel(test);
   std::int64_t planned = 0;
   {
     const auto engine = ValueOrThrow(MakeEngineFor(*comm, model, test));
@@ -52,7 +52,7 @@ TEST_F(CudaEngineTest, ScratchCountsToo) {
 }
 
 // The library tries its attention on operands of the size that is asked for.
-TEST_F(CudaEngineTest, SizesThatDoNotFitArePlannedToo) {
+TEST_F(CudaEngineTest, PlansSizesThatDoNotFit) {
   constexpr std::int64_t kBytes = std::int64_t{400} << 20;
   standin::Reset({.memory_bytes = std::size_t{kBytes}});
   EngineCase test{.widths = {64, 5}, .texts = 64};
@@ -64,7 +64,7 @@ TEST_F(CudaEngineTest, SizesThatDoNotFitArePlannedToo) {
   options.numerics = test.numerics;
   options.choice = Cuda();
   options.choice.dnn = &standin::OpenDnn;
-  const Model model = ModelOf(test);
+  const Model model = MakeCaseModel(test);
   const auto engine = ValueOrThrow(MakeEngine(*comm, model, options));
   std::int64_t smaller = engine->memory().device_bytes;
   for (const std::int64_t micro_batch : {100, 1'000, 4'000, 8'000, 20'000}) {
@@ -111,10 +111,10 @@ void ExpectPlansOthers(const EngineCase& test, const Model& model) {
   EXPECT_GT(by_graphs.device_bytes, engine->memory().device_bytes - (std::int64_t{64} << 20))
       << test.name;
 }
-void ExpectPlansOthers(const EngineCase& test) { ExpectPlansOthers(test, ModelOf(test)); }
+void ExpectPlansOthers(const EngineCase& test) { ExpectPlansOthers(test, MakeCaseModel(test)); }
 
 // Convolutions whose columns are more than all activations.
-TEST_F(CudaEngineTest, PlansColumnsOfConvolutions) {
+TEST_F(CudaEngineTest, PlansConvolutionColumns) {
   const auto conv = [](std::int64_t in, std::int64_t out) {
     return Conv2dSpec{.in_channels = in, .out_channels = out, .kernel_size = {3}, .padding = {1}};
   };
@@ -144,10 +144,10 @@ TEST_F(CudaEngineTest, PlansOtherSizes) {
   ExpectPlansOthers({.name = "contrastive", .loss = LossKind::kContrastive, .evaluate = false});
 }
 
-TEST_F(CudaEngineTest, PlansWhatItAllocates) {
+TEST_F(CudaEngineTest, PlanEqualsAllocation) {
   const EngineCase test{.micro = 8, .target = 8, .updates = 1};
   const auto comm = MakeSingle();
-  const Model model = ModelOf(test);
+  const Model model = MakeCaseModel(test);
   const auto engine = ValueOrThrow(MakeEngineFor(*comm, model, test));
   const auto planned = static_cast<double>(engine->memory().device_bytes);
   EXPECT_NEAR(static_cast<double>(standin::LiveBytes(0)) / planned, 1, 0.001);

@@ -44,7 +44,7 @@ Result<std::optional<UpdateResult>> RunAndTake(Engine& engine) {
   return engine.TakeResult(/*wait=*/true);
 }
 
-TEST(EnginePhasesTest, EveryPhaseIsInItsPlaceOnce) {
+TEST(EnginePhasesTest, RunsEveryPhaseOnceInOrder) {
   const std::vector<NamedCall> phases = Phases();
   for (std::size_t last = 0; last < phases.size(); ++last) {
     for (const NamedCall& next : phases) {
@@ -68,7 +68,7 @@ TEST(EnginePhasesTest, EveryPhaseIsInItsPlaceOnce) {
   }
 }
 
-TEST(EnginePhasesTest, TheStateOfAnUpdateIsReadInsideIt) {
+TEST(EnginePhasesTest, WindowIsAccessibleOnlyInsideUpdate) {
   FakeEngine<> engine;
   EXPECT_THAT((*engine).Window(), HasKind(ErrorKind::kInternal));
   std::vector<float> gradients(static_cast<std::size_t>(ModelOfFakes().layout().size()));
@@ -109,7 +109,7 @@ class HalfCounts final : public FakeBackend {
   }
 };
 
-TEST(EnginePhasesTest, TheDivisorIsInNormClipAndGradients) {
+TEST(EnginePhasesTest, AppliesDivisorToNormClipAndGradients) {
   FakeEngine<HalfCounts> engine;
   engine->squares = 9;
   std::vector<NamedCall> calls = Phases();
@@ -128,10 +128,10 @@ TEST(EnginePhasesTest, TheDivisorIsInNormClipAndGradients) {
   EXPECT_EQ(engine->page.verdict.gradient_scale, 2.0F * 0.75F / 6);
   std::vector<float> gradients(static_cast<std::size_t>(ModelOfFakes().layout().size()));
   ASSERT_TRUE((*engine).GetGradients(gradients).ok());
-  EXPECT_EQ(gradients[3], 2 * FakeBackend::ValueOf(EngineBuffer::kGradients, 3));
+  EXPECT_EQ(gradients[3], 2 * FakeBackend::ElementValue(EngineBuffer::kGradients, 3));
 }
 
-TEST(EnginePhasesTest, AnUpdateThatIsNotFiniteChangesNothing) {
+TEST(EnginePhasesTest, NonFiniteUpdateChangesNothing) {
   for (const double squares : {std::nan(""), std::numeric_limits<double>::infinity()}) {
     FakeEngine<> engine;
     engine->squares = squares;
@@ -144,7 +144,7 @@ TEST(EnginePhasesTest, AnUpdateThatIsNotFiniteChangesNothing) {
   }
 }
 
-TEST(EnginePhasesTest, ALostMicroBatchIsFound) {
+TEST(EnginePhasesTest, DetectsLostMicroBatch) {
   FakeEngine<> engine;
   std::vector<NamedCall> calls = Phases();
   calls.erase(calls.begin() + 2);
@@ -171,7 +171,7 @@ class CountingBackend final : public FakeBackend {
   int inputs_sent = 0;
 };
 
-TEST(EnginePhasesTest, OptimizerUpdatesAreThoseThatCounted) {
+TEST(EnginePhasesTest, OptimizerUpdatesExcludeSkipped) {
   FakeEngine<CountingBackend> engine;
   ASSERT_TRUE((*engine).Begin({.samples = 20}).ok());
   EXPECT_EQ((*engine).optimizer_updates(), 0) << "it has not ended";
@@ -197,7 +197,7 @@ TEST(EnginePhasesTest, OptimizerUpdatesAreThoseThatCounted) {
   EXPECT_EQ(engine->inputs_sent, 1) << "a probe has the inputs of the update that failed";
 }
 
-TEST(EnginePhasesTest, ResultsAreTakenBeforeTheNextUpdate) {
+TEST(EnginePhasesTest, RequiresResultBeforeNextUpdate) {
   FakeEngine<> engine;
   ASSERT_TRUE(RunCalls(engine, Phases()).ok());
   EXPECT_THAT((*engine).Begin({.samples = 20}), IsError(ErrorKind::kInternal, "results"));

@@ -48,7 +48,7 @@ TEST(EngineTest, ControlWordsAreSummedOverTheRanks) {
           for (std::size_t i = 0; i < elements; ++i) {
             double expected = 0;
             for (int rank = 0; rank < ranks; ++rank) {
-              expected += ControlWordOf(rank, static_cast<std::int64_t>(u), i);
+              expected += ControlWord(rank, static_cast<std::int64_t>(u), i);
             }
             EXPECT_EQ(run->control_words[u][i], expected) << "update " << u + 1;
           }
@@ -65,7 +65,7 @@ struct RankShare {
   double samples = 0;
 };
 
-GradientNoise NoiseOf(const std::vector<RankShare>& shares, double norm) {
+GradientNoise ComputeNoise(const std::vector<RankShare>& shares, double norm) {
   std::vector<double> sum(shares[0].gradient.size());
   double batch = 0;
   for (const RankShare& share : shares) {
@@ -112,7 +112,7 @@ TEST(EngineTest, GradientNoiseOfRaggedRanks) {
         if (!last) return Status::Ok();
         GACCD_ASSIGN_OR_RETURN(const WindowShare window, engine.Window());
         RankShare share{.samples = static_cast<double>(window.samples)};
-        share.gradient.resize(static_cast<std::size_t>(ModelOf(test).layout().size()));
+        share.gradient.resize(static_cast<std::size_t>(MakeCaseModel(test).layout().size()));
         GACCD_RETURN_IF_ERROR(engine.Read(EngineBuffer::kGradients, 0, share.gradient));
         const std::scoped_lock lock(mutex);
         shares[settings.update].push_back(std::move(share));
@@ -126,7 +126,7 @@ TEST(EngineTest, GradientNoiseOfRaggedRanks) {
         const UpdateResult& result = run->results[static_cast<std::size_t>(u)];
         ASSERT_EQ(result.noise.has_value(), test.ranks > 1);
         if (!result.noise) continue;
-        const GradientNoise expected = NoiseOf(shares[u], result.grad_norm);
+        const GradientNoise expected = ComputeNoise(shares[u], result.grad_norm);
         EXPECT_NEAR(result.noise->variance / expected.variance, 1, 1e-5);
         EXPECT_NEAR(result.noise->square, expected.square,
                     1e-5 * (std::abs(expected.square) + expected.variance));
@@ -136,7 +136,7 @@ TEST(EngineTest, GradientNoiseOfRaggedRanks) {
 }
 
 // Tensors are found by name, whatever their order, and those that no graph asks for are left alone.
-TEST(EngineTest, TheOrderOfTheTensorsDoesNotMatter) {
+TEST(EngineTest, TensorOrderDoesNotMatter) {
   for (const LossKind loss : {LossKind::kSoftmaxCrossEntropy, LossKind::kMeanSquaredError}) {
     EngineCase test{.micro = 5, .target = 13, .updates = 3, .loss = loss};
     const auto expected = RunRanks(test);
@@ -150,7 +150,7 @@ TEST(EngineTest, TheOrderOfTheTensorsDoesNotMatter) {
 
 // The texts of a rank in other micro-batches, without the padding after the longest: up to the
 // rounding of sums in another order, the same updates. Dropout's masks stay with their samples.
-TEST(EngineTest, GroupedByLengthTheUpdatesAreTheSame) {
+TEST(EngineTest, UpdatesAreSameIfGroupedByLength) {
   for (const int ranks : {1, 3}) {
     EngineCase test{.ranks = ranks,
                     .micro = 5,
@@ -163,7 +163,7 @@ TEST(EngineTest, GroupedByLengthTheUpdatesAreTheSame) {
                     .texts = 24};
     const auto whole = RunRanks(test);
     test.cut = 8;
-    ASSERT_EQ(ModelOf(test).sample().cuts, (std::vector<std::int64_t>{8, 16}));
+    ASSERT_EQ(MakeCaseModel(test).sample().cuts, (std::vector<std::int64_t>{8, 16}));
     const auto cut = RunRanks(test);
     for (std::size_t rank = 0; rank < cut.size(); ++rank) {
       ASSERT_TRUE(whole[rank].ok()) << whole[rank].status().message();
@@ -178,7 +178,7 @@ TEST(EngineTest, GroupedByLengthTheUpdatesAreTheSame) {
   }
 }
 
-TEST(EngineTest, ControlWordsOfAnotherSizeAreRefused) {
+TEST(EngineTest, RefusesControlWordsOfAnotherSize) {
   const EngineRunOptions options{
       .update = [](Engine& engine, Prefetcher&, const Plan& plan, UpdateSettings settings) {
         settings.samples = plan.effective_batch();
@@ -192,7 +192,7 @@ TEST(EngineTest, ControlWordsOfAnotherSizeAreRefused) {
 
 // What repeating an update without a micro-batch must not do: keep the divisor of all samples, or
 // leave it out on one rank and not tell the others.
-TEST(EngineTest, DroppedMicroBatchesWithAWrongDivisorAreCaught) {
+TEST(EngineTest, DetectsWrongDivisorOfDroppedMicroBatches) {
   for (const std::int64_t reported : {33, 28, 29}) {
     const EngineRunOptions options{.update = [&](Engine& engine, Prefetcher& batches,
                                                  const Plan& plan, UpdateSettings settings) {
@@ -213,7 +213,7 @@ TEST(EngineTest, DroppedMicroBatchesWithAWrongDivisorAreCaught) {
   }
 }
 
-TEST(EngineTest, TheTimesOfAnUpdateAddUp) {
+TEST(EngineTest, TimesOfUpdateAddUp) {
   constexpr std::chrono::milliseconds kPause{2};
   const EngineRunOptions options{.update = [&](Engine& engine, Prefetcher& batches,
                                                const Plan& plan, UpdateSettings settings) {
@@ -237,7 +237,7 @@ TEST(EngineTest, TheTimesOfAnUpdateAddUp) {
 
 // Update 2 lacks a micro-batch of rank 1: parameters, optimiser state and its count stay those of
 // update 1 on every rank, although the result was not asked for yet.
-TEST(EngineTest, AFailedAuditChangesNothing) {
+TEST(EngineTest, FailedAuditChangesNothing) {
   const EngineCase test{.ranks = 3,
                         .micro = 5,
                         .target = 33,
@@ -250,7 +250,7 @@ TEST(EngineTest, AFailedAuditChangesNothing) {
     bool operator==(const State&) const = default;
   };
   const auto state_of = [&](Engine& engine) -> Result<State> {
-    const std::int64_t size = ModelOf(test).layout().size();
+    const std::int64_t size = MakeCaseModel(test).layout().size();
     State state{std::vector<float>(static_cast<std::size_t>(size)),
                 std::vector<float>(static_cast<std::size_t>(2 * size)), engine.optimizer_updates()};
     GACCD_RETURN_IF_ERROR(engine.GetParameters(state.parameters));
@@ -281,7 +281,7 @@ TEST(EngineTest, AFailedAuditChangesNothing) {
 }
 
 // RunEngine() compares what they give.
-TEST(EngineTest, AnEvaluationIsOfTheAverages) {
+TEST(EngineTest, EvaluatesAverages) {
   for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
     if (precision == Precision::kBF16 && Bf16OfCpu() == CpuBf16::kNone) {
       GTEST_SKIP() << "bf16 is left out: this CPU has " << Name(Bf16OfCpu());
@@ -294,7 +294,7 @@ TEST(EngineTest, AnEvaluationIsOfTheAverages) {
 }
 
 // Also what is done to the parameters after the step: the scale of a contrastive loss is limited.
-TEST(EngineTest, AfterTheFirstUpdateTheAveragesAreTheWeightsOnEveryRank) {
+TEST(EngineTest, AveragesEqualWeightsAfterFirstUpdate) {
   for (const LossKind loss : {LossKind::kSoftmaxCrossEntropy, LossKind::kContrastive}) {
     EngineCase test{
         .ranks = 3, .micro = 5, .target = 33, .updates = 1, .loss = loss, .evaluate = false};

@@ -64,7 +64,7 @@ class NoiseScaleTest : public ::testing::Test {
   std::normal_distribution<double> normal_{0.5, 2.0};
 };
 
-TEST_F(NoiseScaleTest, RaggedRanksGiveTheTrueValues) {
+TEST_F(NoiseScaleTest, RaggedRanksGiveTrueValues) {
   constexpr int kDraws = 6000;
   GradientNoise mean;
   double wrong = 0;  // each rank as if it had an equal share
@@ -82,13 +82,13 @@ TEST_F(NoiseScaleTest, RaggedRanksGiveTheTrueValues) {
   EXPECT_GT(std::abs(wrong - kVariance), 0.2 * kVariance);
 }
 
-TEST_F(NoiseScaleTest, OneRankSaysNothing) {
+TEST_F(NoiseScaleTest, OneRankHasNoEstimate) {
   EXPECT_FALSE(EstimateNoise(1, 1, 1, 71).has_value());
   EXPECT_FALSE(EstimateNoise(1, 1, 0, 71).has_value());
 }
 
 // A mean of ratios would be dominated by updates whose denominator is small.
-TEST_F(NoiseScaleTest, NumeratorAndDenominatorAreAveragedApart) {
+TEST_F(NoiseScaleTest, AveragesNumeratorAndDenominatorSeparately) {
   NoiseScale scale;
   EXPECT_FALSE(scale.samples().has_value());
   scale.Add({.variance = 10, .square = -1});

@@ -7,7 +7,7 @@
 namespace gaccd::tests {
 namespace {
 
-TEST(CpuPipelines, StepsByEveryOptimizer) {
+TEST(CpuPipelines, StepsWithEveryOptimizer) {
   for (const NamedOptimizer& optimizer : kEveryOptimizer) {
     ExpectWhole({.name = optimizer.name,
                  .ranks = 2,

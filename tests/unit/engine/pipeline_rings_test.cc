@@ -182,7 +182,7 @@ class World {
   std::set<Happened> happened_;
 };
 
-TEST(PipelineRingsTest, NoStreamWaitsForEver) {
+TEST(PipelineRingsTest, NoStreamDeadlocks) {
   for (const PipelineSchedule schedule :
        {PipelineSchedule::kGpipe, PipelineSchedule::kOneFOneB, PipelineSchedule::kZeroBubble}) {
     for (std::int64_t stages = 2; stages <= 6; ++stages) {
@@ -195,7 +195,7 @@ TEST(PipelineRingsTest, NoStreamWaitsForEver) {
 }
 
 // The measure sees it.
-TEST(PipelineRingsTest, OnePlaceForGradientsIsTooFewForGpipe) {
+TEST(PipelineRingsTest, OneGradientSlotIsTooFewForGpipe) {
   const auto one = [](Message which, std::int64_t in_flight) {
     return which == Message::kReceivedGradient ? 1 : RingPlaces(which, in_flight);
   };

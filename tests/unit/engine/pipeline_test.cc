@@ -23,10 +23,10 @@ class PipelineTest : public ::testing::TestWithParam<PipelineShape> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(All, PipelineTest, ::testing::ValuesIn(AllPipelineShapes()),
-                         [](const auto& test) { return NameOf(test.param); });
+                         [](const auto& test) { return PipelineName(test.param); });
 
 // Ragged: of the last micro-step some pipelines have fewer samples, or none; updates with a tail.
-TEST_P(PipelineTest, EqualsTheWholeModel) {
+TEST_P(PipelineTest, EqualsUndividedModel) {
   const PipelineShape& shape = GetParam();
   for (const std::int64_t steps : {1, 2, 5}) {
     if (OnGpus() && steps == 2) continue;
@@ -78,7 +78,7 @@ TEST_P(PipelineTest, SharesTiedWeights) {
   }
 }
 
-TEST(Pipelines, FrozenParametersAveragesAndAPipelineWithoutSamples) {
+TEST(Pipelines, FrozenParametersAveragesAndEmptyPipeline) {
   EngineCase test{.name = "frozen",
                   .ranks = 2,
                   .micro = 4,
@@ -103,13 +103,13 @@ TEST(Pipelines, FrozenParametersAveragesAndAPipelineWithoutSamples) {
   ExpectWhole(test, 2, PipelineSchedule::kZeroBubble);
 }
 
-TEST(Pipelines, ATailThatLeavesAPipelineEmptyFirst) {
+TEST(Pipelines, TailLeavesFirstPipelineEmpty) {
   for (const PipelineSchedule schedule : kSchedules) {
     ExpectWhole({.name = "empty", .ranks = 3, .micro = 2, .target = 2, .updates = 3}, 2, schedule);
   }
 }
 
-TEST(Pipelines, NotFiniteIsOutlived) {
+TEST(Pipelines, SkipNonFiniteUpdates) {
   EngineCase test{
       .name = "nan", .ranks = 2, .micro = 5, .target = 33, .updates = 6, .poisoned = 50};
   test.tolerate_nonfinite = true;
@@ -141,7 +141,7 @@ EngineRun FirstOfStages(const EngineCase& test) {
   return RunTestedRanks(InStages(test, 2, PipelineSchedule::kOneFOneB)).at(0);
 }
 
-TEST(Pipelines, DivideTheStateOfAStage) {
+TEST(Pipelines, ShardStateOfStage) {
   EngineCase test = DividedCase(Precision::kF32);
   const EngineRun plain = FirstOfStages(test);
   for (const Sharding shard : {Sharding::kOptimizer, Sharding::kNode, Sharding::kNodeOptimizer}) {
@@ -163,13 +163,13 @@ TEST(Pipelines, DivideTheStateOfAStage) {
 }
 
 // What the first stage owns and the last one uses, too, is gathered before it is sent.
-TEST(Pipelines, DividedStagesShareTiedWeights) {
+TEST(Pipelines, ShardedStagesShareTiedWeights) {
   ExpectTiedWeights({"default", EngineCase().optimizer}, 3, {.stages = 2}, 1e-6,
                     Sharding::kOptimizer);
 }
 
 // The copies in 16 bits of all ranks are those of the parameters that were gathered.
-TEST(Pipelines, DividedStagesInBf16AreThoseThatAreNotDivided) {
+TEST(Pipelines, ShardedBf16StagesEqualUnsharded) {
   if (!OnGpus() && Bf16OfCpu() == CpuBf16::kNone) {
     GTEST_SKIP() << "this CPU has " << Name(Bf16OfCpu());
   }

@@ -27,7 +27,7 @@ Status SumAndAudit(SampleLedger& ledger, Communicator& comm, std::int64_t planne
   return ledger.Audit(comm, total, planned);
 }
 
-TEST(SampleLedgerTest, AcceptsThePlannedCountAndStartsAgain) {
+TEST(SampleLedgerTest, AcceptsPlannedCountAndRestarts) {
   const auto comm = MakeSingle();
   SampleLedger ledger;
   for (int update = 0; update < 2; ++update) {
@@ -40,7 +40,7 @@ TEST(SampleLedgerTest, AcceptsThePlannedCountAndStartsAgain) {
   }
 }
 
-TEST(SampleLedgerTest, RaggedLoadsOfAPlanAddUp) {
+TEST(SampleLedgerTest, RaggedLoadsAddUp) {
   const auto plan =
       Plan::Make({.nodes = 1, .gpus_per_node = 5, .micro_batch = 4, .target_batch = 33});
   ASSERT_TRUE(plan.ok());
@@ -82,7 +82,7 @@ TEST(SampleLedgerTest, CountsBeyond32Bits) {
   EXPECT_TRUE(SumAndAudit(ledger, *comm, std::int64_t{1} << 40).ok());
 }
 
-TEST(SampleLedgerTest, InverseCountNeedsASample) {
+TEST(SampleLedgerTest, InverseCountRequiresSample) {
   EXPECT_EQ(*InverseCount(3072), 1.0 / 3072);
   for (const std::int64_t count : {0, -1}) {
     EXPECT_THAT(InverseCount(count), IsError(ErrorKind::kInternal, std::to_string(count)));

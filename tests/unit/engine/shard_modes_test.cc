@@ -43,7 +43,7 @@ std::vector<std::size_t> LayoutsHere() {
 class ShardLayouts : public ::testing::TestWithParam<std::size_t> {};
 INSTANTIATE_TEST_SUITE_P(All, ShardLayouts, ::testing::ValuesIn(LayoutsHere()));
 
-TEST_P(ShardLayouts, HaveTheBitsOfUnsharded) {
+TEST_P(ShardLayouts, AreBitIdenticalToUnsharded) {
   const Nodes& nodes = kLayouts[GetParam()];
   const std::size_t most_steps = OnGpus() ? 3 : 4;
   for (std::size_t steps = 1; steps <= most_steps; ++steps) {
@@ -145,7 +145,7 @@ std::vector<ShardCase> ShardCases() {
   };
 }
 
-TEST(ShardModes, HaveTheBitsOfUnsharded) {
+TEST(ShardModes, AreBitIdenticalToUnsharded) {
   for (auto& [test, on_cpus, on_gpus] : ShardCases()) {
     const bool in_bf16 = test.numerics.precision == Precision::kBF16;
     if (in_bf16 && !OnGpus() && Bf16OfCpu() == CpuBf16::kNone) continue;
@@ -157,7 +157,7 @@ TEST(ShardModes, HaveTheBitsOfUnsharded) {
 }
 
 // Not on all updates, and as the others have found it.
-TEST(ShardModes, AnUpdateThatIsNotFiniteIsLeftOut) {
+TEST(ShardModes, SkipNonFiniteUpdate) {
   for (const auto& [test, on_cpus, on_gpus] : ShardCases()) {
     if (!test.tolerate_nonfinite) continue;
     const auto runs = RunOn({0, 0, 1}, test, Sharding::kNode);
@@ -181,7 +181,7 @@ bool CutsStatistics(const FlatLayout& layout, int parts) {
 }
 
 // Then no rank has all that the statistics of micro-batches are made from.
-TEST(ShardModes, StatisticsOfMicroBatchesInSeveralParts) {
+TEST(ShardModes, MicroBatchStatisticsInSeveralParts) {
   EngineCase test{.name = "micro",
                   .micro = 4,
                   .target = 15,
@@ -191,7 +191,7 @@ TEST(ShardModes, StatisticsOfMicroBatchesInSeveralParts) {
   std::int64_t width = 64;
   do {
     test.widths = {24, ++width, 70, 5};
-  } while (width < 300 && !CutsStatistics(ModelOf(test).layout(), 4));
+  } while (width < 300 && !CutsStatistics(MakeCaseModel(test).layout(), 4));
   ASSERT_LT(width, 300);
   ExpectTheBitsOfUnsharded({0, 0, 0, 0}, test, std::span(kModes).first(1));
 }

@@ -29,8 +29,8 @@ std::vector<float> Values(std::uint64_t seed, std::int64_t count) {
 }
 
 // The parameters that an evaluation takes: the averages, which end the state, where there are any.
-std::vector<float> AveragesOf(const FlatLayout& layout, const std::vector<float>& parameters,
-                              std::span<const float> state) {
+std::vector<float> ReadAverages(const FlatLayout& layout, const std::vector<float>& parameters,
+                                std::span<const float> state) {
   std::vector<float> averages = parameters;
   auto value = state.end() - layout.trainable_size();
   for (const FlatEntry& entry : layout.entries()) {
@@ -44,11 +44,11 @@ std::vector<float> AveragesOf(const FlatLayout& layout, const std::vector<float>
 // Whatever mode and world has a state, it is read as it was set: so what one saves, all others
 // continue.
 void ExpectStateInAnyMode(const EngineCase& test, const std::vector<Nodes>& worlds) {
-  const Model model = ModelOf(test);
+  const Model model = MakeCaseModel(test);
   const std::vector<float> parameters = Values(1, model.layout().size());
   const std::vector<float> state =
       Values(2, StateElements(test.optimizer, model.layout().trainable_size()));
-  const std::vector<float> averages = AveragesOf(model.layout(), parameters, state);
+  const std::vector<float> averages = ReadAverages(model.layout(), parameters, state);
   const auto check = [&](Communicator& comm, const EngineOptions& options) -> Status {
     GACCD_ASSIGN_OR_RETURN(const auto engine, MakeEngine(comm, model, options));
     GACCD_RETURN_IF_ERROR(engine->SetParameters(parameters));
@@ -66,23 +66,23 @@ void ExpectStateInAnyMode(const EngineCase& test, const std::vector<Nodes>& worl
       EXPECT_EQ(found, expected);
     }
     GACCD_ASSIGN_OR_RETURN(const std::uint64_t digest, engine->Digest());
-    EXPECT_EQ(digest, DigestOf(parameters));
+    EXPECT_EQ(digest, ComputeDigest(parameters));
     return Status::Ok();
   };
   for (const Nodes& nodes : worlds) {
     if (kSanitized && nodes.size() != 3) continue;
     for (const Sharding mode : kAllModes) {
-      SCOPED_TRACE(TextOf(mode, nodes));
+      SCOPED_TRACE(DescribeSharding(mode, nodes));
       EXPECT_OK(OnTestedRanks(
           nodes, [&](Communicator& over, const EngineChoice& choice, Communicator* device_comm) {
-            return check(device_comm ? *device_comm : over, OptionsOf(test, mode, choice));
+            return check(device_comm ? *device_comm : over, MakeEngineOptions(test, mode, choice));
           }));
     }
   }
 }
 
 // Several pieces of state are gathered, and parts begin and end inside of them.
-TEST(ShardState, IsTheSameInAnyModeOnAnyRanks) {
+TEST(ShardState, IsSameInAnyModeOnAnyRanks) {
   EngineCase test{.widths = {64, 600, 500, 5}, .optimizer = kAveragedAdamW};
   if (OnGpus()) {
     ExpectStateInAnyMode(test, {{0, 0, 1}, {0, 0, 0, 1}, {0, 1, 0, 1}, {0}});
@@ -124,10 +124,10 @@ CommTraffic TrafficOfUpdates(const Nodes& nodes, const EngineCase& test) {
 
 // In all modes; the last words are the sums of losses and counts, and the control words.
 void ExpectTrafficOfTheFormula(const Nodes& nodes, EngineCase test) {
-  const std::vector<int> ranks = RanksOf(nodes);
-  const FlatLayout layout = ModelOf(test).layout();
+  const std::vector<int> ranks = CountRanksPerNode(nodes);
+  const FlatLayout layout = MakeCaseModel(test).layout();
   for (const Sharding mode : kAllModes) {
-    SCOPED_TRACE(StrCat(TextOf(mode, nodes), ", ", test.target, " samples"));
+    SCOPED_TRACE(StrCat(DescribeSharding(mode, nodes), ", ", test.target, " samples"));
     // GPUs do not send the gaps between the messages of a gradient that is not sharded.
     if (OnGpus() && ShardGrid::Of(mode, ranks).parts() == 1) continue;
     test.shard = mode;
@@ -141,7 +141,7 @@ void ExpectTrafficOfTheFormula(const Nodes& nodes, EngineCase test) {
 }
 
 // Whatever the number of micro-steps and messages.
-TEST(ShardTraffic, BytesAreThoseOfTheFormula) {
+TEST(ShardTraffic, BytesEqualFormula) {
   std::vector<Nodes> worlds = {{0, 0, 0}, {0, 0, 1, 1}, {0, 0, 1}};
   if (!OnGpus()) {
     worlds = {{0},          {0, 0, 0, 0, 0},    {0, 1, 2},

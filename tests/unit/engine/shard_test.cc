@@ -47,7 +47,7 @@ class CountingCommunicator final : public ForwardingCommunicator {
 
 class ShardedUpdateTest : public ::testing::TestWithParam<int> {};
 
-TEST_P(ShardedUpdateTest, HasTheBitsOfAnUnshardedOne) {
+TEST_P(ShardedUpdateTest, IsBitIdenticalToUnsharded) {
   const int ranks = GetParam();
   std::size_t variant = 0;
   for (const NamedOptimizer& optimizer : kEveryOptimizer) {
@@ -66,7 +66,7 @@ TEST_P(ShardedUpdateTest, HasTheBitsOfAnUnshardedOne) {
 INSTANTIATE_TEST_SUITE_P(Ranks, ShardedUpdateTest, ::testing::Values(1, 2, 3, 4, 6, 7));
 
 // Of one update, whatever its number of micro-steps.
-TEST(ShardTest, OneReduceScatterAndOneGatherAnUpdate) {
+TEST(ShardTest, UsesOneReduceScatterAndOneGatherPerUpdate) {
   constexpr std::int64_t kUpdates = 4;
   EngineCase test{.ranks = 3,
                   .micro = 2,
@@ -76,7 +76,7 @@ TEST(ShardTest, OneReduceScatterAndOneGatherAnUpdate) {
                   .optimizer = {.lr = 0.01, .kind = AdamWSpec{}},
                   .control_words = 5,
                   .shard = Sharding::kOptimizer};
-  const auto elements = static_cast<std::size_t>(ModelOf(test).layout().size());
+  const auto elements = static_cast<std::size_t>(MakeCaseModel(test).layout().size());
   const Status status = RunThreadRanks(test.ranks, {}, [&](Communicator& inner) -> Status {
     CountingCommunicator comm(inner);
     std::size_t before = 0;
@@ -103,14 +103,14 @@ TEST(ShardTest, OneReduceScatterAndOneGatherAnUpdate) {
   EXPECT_TRUE(status.ok()) << status.message();
 }
 
-TEST(ShardTest, ARankHasTheMemoryOfItsPart) {
+TEST(ShardTest, RankHasMemoryOfItsPart) {
   const EngineCase test{.ranks = 3,
                         .widths = kBlocks,
                         .optimizer = {.lr = 0.01,
                                       .kind = AdamWSpec{},
                                       .group = {{.match = "fc2.weight", .freeze = true}},
                                       .ema = EmaSpec{0.9}}};
-  const Model model = ModelOf(test);
+  const Model model = MakeCaseModel(test);
   const ShardLayout shards = ShardLayout::Make(model.layout(), test.ranks);
   const Status status = RunThreadRanks(test.ranks, {}, [&](Communicator& comm) -> Status {
     EngineOptions options{.replica = {.micro_batches = {1}}, .optimizer = test.optimizer};
@@ -125,7 +125,7 @@ TEST(ShardTest, ARankHasTheMemoryOfItsPart) {
   EXPECT_TRUE(status.ok()) << status.message();
 }
 
-FlatLayout LayoutOf(const std::vector<std::pair<std::int64_t, bool>>& entries) {
+FlatLayout MakeLayout(const std::vector<std::pair<std::int64_t, bool>>& entries) {
   FlatLayout layout;
   for (const auto& [elements, frozen] : entries) {
     (void)layout.Add(StrCat("p", layout.entries().size()), {elements}, {}, frozen);
@@ -133,7 +133,7 @@ FlatLayout LayoutOf(const std::vector<std::pair<std::int64_t, bool>>& entries) {
   return layout;
 }
 
-TEST(ShardLayoutTest, PartsAreNeighboursAtBlocksWithEqualShares) {
+TEST(ShardLayoutTest, PartsAreContiguousEqualBlocks) {
   const std::vector<std::vector<std::pair<std::int64_t, bool>>> layouts = {
       {{9000, false}},
       {{17, false}},
@@ -142,7 +142,7 @@ TEST(ShardLayoutTest, PartsAreNeighboursAtBlocksWithEqualShares) {
       {{4096, true}},
   };
   for (const auto& entries : layouts) {
-    const FlatLayout layout = LayoutOf(entries);
+    const FlatLayout layout = MakeLayout(entries);
     for (const int world : {1, 2, 3, 7, 64, 240}) {
       SCOPED_TRACE(StrCat(layout.size(), " elements, ", world, " ranks"));
       const ShardLayout shards = ShardLayout::Make(layout, world);
@@ -168,9 +168,9 @@ TEST(ShardLayoutTest, PartsAreNeighboursAtBlocksWithEqualShares) {
   }
 }
 
-TEST(ShardLayoutTest, FrozenParametersDoNotCount) {
+TEST(ShardLayoutTest, FrozenParametersAreExcluded) {
   // Trainable: blocks 0 and 1, and from the end of block 4 on two more.
-  const FlatLayout layout = LayoutOf({{2048, false}, {3072, true}, {2048, false}});
+  const FlatLayout layout = MakeLayout({{2048, false}, {3072, true}, {2048, false}});
   const ShardLayout shards = ShardLayout::Make(layout, 2);
   EXPECT_EQ(shards.parts()[0], (ShardPart{.elements = 2048, .state_elements = 2048}));
   EXPECT_EQ(
@@ -179,7 +179,7 @@ TEST(ShardLayoutTest, FrozenParametersDoNotCount) {
           .first = 2048, .elements = 3072 + 2048, .state_first = 2048, .state_elements = 2048}));
 }
 
-TEST(ShardGridTest, RanksBeyondTheSmallestNodeOwnNothing) {
+TEST(ShardGridTest, RanksBeyondSmallestNodeOwnNothing) {
   const Nodes nodes = {0, 0, 0, 1, 1};
   FlatLayout layout;
   (void)layout.Add("w", {9000}, {}, /*frozen=*/false);

@@ -5,15 +5,15 @@
 namespace gaccd {
 namespace {
 
-Plan PlanOf(std::int64_t ranks, std::int64_t micro, std::int64_t target) {
+Plan MakePlan(std::int64_t ranks, std::int64_t micro, std::int64_t target) {
   const auto plan = Plan::Make(
       {.nodes = 1, .gpus_per_node = ranks, .micro_batch = micro, .target_batch = target});
   EXPECT_TRUE(plan.ok());
   return *plan;
 }
 
-TEST(StepProgramTest, PlainAccumulationReducesOnceBehindAllMicroSteps) {
-  const StepProgram program = PlainAccumulation(PlanOf(3, 4, 25));
+TEST(StepProgramTest, PlainAccumulationReducesOnceAfterAllMicroSteps) {
+  const StepProgram program = PlainAccumulation(MakePlan(3, 4, 25));
   const std::vector<Instruction> expected = {
       {InstructionKind::kMicroStep, 0}, {InstructionKind::kMicroStep, 1},
       {InstructionKind::kMicroStep, 2}, {InstructionKind::kReduce},
@@ -25,13 +25,13 @@ TEST(StepProgramTest, PlainAccumulationReducesOnceBehindAllMicroSteps) {
 }
 
 TEST(StepProgramTest, OneMicroBatchIsFirstAndLast) {
-  const StepProgram program = PlainAccumulation(PlanOf(2, 4, 8));
+  const StepProgram program = PlainAccumulation(MakePlan(2, 4, 8));
   EXPECT_TRUE(program.is_first(program.instructions[0]));
   EXPECT_TRUE(program.is_last(program.instructions[0]));
 }
 
 TEST(StepProgramTest, ContrastiveUpdatesEncodeAllBeforeTheFirstMicroStep) {
-  const StepProgram program = SelectProgramGenerator(LossKind::kContrastive, 0)(PlanOf(2, 4, 16));
+  const StepProgram program = SelectProgramGenerator(LossKind::kContrastive, 0)(MakePlan(2, 4, 16));
   const std::vector<Instruction> expected = {
       {InstructionKind::kEncode, 0},    {InstructionKind::kEncode, 1},
       {InstructionKind::kContrast},     {InstructionKind::kMicroStep, 0},
@@ -44,9 +44,9 @@ TEST(StepProgramTest, ContrastiveUpdatesEncodeAllBeforeTheFirstMicroStep) {
   EXPECT_FALSE(program.resumable);
 }
 
-TEST(StepProgramTest, AllMicroBatchesPassASegmentBeforeTheNextOne) {
+TEST(StepProgramTest, RunsSegmentForAllMicroBatchesBeforeNext) {
   const StepProgram program =
-      SelectProgramGenerator(LossKind::kMeanSquaredError, 2)(PlanOf(3, 4, 24));
+      SelectProgramGenerator(LossKind::kMeanSquaredError, 2)(MakePlan(3, 4, 24));
   std::vector<Instruction> expected;
   for (const std::int64_t segment : {0, 1, 2}) {
     expected.push_back({InstructionKind::kSegment, 0, segment});
@@ -63,8 +63,8 @@ TEST(StepProgramTest, AllMicroBatchesPassASegmentBeforeTheNextOne) {
   EXPECT_FALSE(program.resumable);
 }
 
-TEST(StepProgramTest, APositionIsDescribedByMicroStepsAndPasses) {
-  const Plan plan = PlanOf(3, 4, 24);
+TEST(StepProgramTest, DescribesPositionByMicroStepsAndPasses) {
+  const Plan plan = MakePlan(3, 4, 24);
   const StepProgram plain = PlainAccumulation(plan);
   EXPECT_EQ(DescribePosition(plain, 1), "after micro-step 1");
   const StepProgram segments = SegmentBySegment(plan, 2);

@@ -23,7 +23,7 @@ using tests::SmallJob;
 
 using Values = std::vector<std::pair<std::int64_t, double>>;  // update and value
 
-TEST(BestEvaluationTest, IsTheFirstOfEqualOnes) {
+TEST(BestEvaluationTest, IsFirstOfEqualValues) {
   BestEvaluation loss({.metric = "loss"}, Better::kSmaller);
   loss.Record(2, NAN);
   EXPECT_FALSE(loss.best());
@@ -46,7 +46,7 @@ TEST(BestEvaluationTest, IsTheFirstOfEqualOnes) {
 }
 
 // Small changes count together: 0.625 is better than 1 by more than 0.25, what is between is not.
-TEST(BestEvaluationTest, PatienceWaitsForTheLeastChange) {
+TEST(BestEvaluationTest, PatienceRequiresMinChange) {
   BestEvaluation loss({.metric = "loss", .patience = 3, .least_change = 0.25}, Better::kSmaller);
   std::int64_t step = 0;
   for (const double value : {1.0, 0.875, 0.75, 0.625, 0.5, 0.5}) {
@@ -63,7 +63,7 @@ TEST(BestEvaluationTest, PatienceWaitsForTheLeastChange) {
 
 // 3 epochs of 8 updates. What was evaluated before the checkpoint is not evaluated anew, but for
 // the evaluation that may have been left there.
-TEST_F(BestEvaluationRunTest, EvaluatesEverySoManyUpdatesAsWell) {
+TEST_F(BestEvaluationRunTest, EvaluatesEveryNUpdates) {
   Job job = SmallJob();
   job.evaluation.every_updates = 3;
   const auto whole = ValueOrThrow(Train(job, 3, 5, "never"));
@@ -71,7 +71,7 @@ TEST_F(BestEvaluationRunTest, EvaluatesEverySoManyUpdatesAsWell) {
   for (const std::string& eval : whole.evals) steps.push_back(eval.substr(0, eval.find(' ')));
   EXPECT_THAT(steps, ElementsAre("3", "6", "8", "9", "12", "15", "16", "18", "21", "24"));
   for (const auto& [from, done] : {std::pair(10, 4), std::pair(15, 5)}) {
-    const auto resumed = ValueOrThrow(Train(job, 3, 0, PathOf(from)));
+    const auto resumed = ValueOrThrow(Train(job, 3, 0, CheckpointPath(from)));
     EXPECT_EQ(resumed.evals,
               std::vector<std::string>(whole.evals.begin() + done, whole.evals.end()));
   }
@@ -85,7 +85,7 @@ Job JobThatGoesUpAgain() {
   return job;
 }
 
-TEST_F(BestEvaluationRunTest, ARunWhosePatienceIsOverEndsAtTheSameUpdateFromAnyCheckpoint) {
+TEST_F(BestEvaluationRunTest, EarlyStopIsAtSameUpdateFromAnyCheckpoint) {
   Job job = JobThatGoesUpAgain();
   job.evaluation = {.every_updates = 1, .patience = 3};
   const auto whole = ValueOrThrow(Train(job, 3, 1, "never"));
@@ -94,7 +94,7 @@ TEST_F(BestEvaluationRunTest, ARunWhosePatienceIsOverEndsAtTheSameUpdateFromAnyC
   ASSERT_LT(end, 24);
   EXPECT_EQ(whole.summary.best->step, end - 3);
   for (const std::int64_t step : {end - 4, end - 2, end - 1, end}) {
-    const auto resumed = ValueOrThrow(Train(job, 3, 0, PathOf(step)));
+    const auto resumed = ValueOrThrow(Train(job, 3, 0, CheckpointPath(step)));
     EXPECT_EQ(resumed.summary.updates, end) << "from update " << step;
     EXPECT_EQ(resumed.summary.best->step, end - 3);
     EXPECT_EQ(std::ssize(resumed.steps), end - step);
@@ -104,12 +104,12 @@ TEST_F(BestEvaluationRunTest, ARunWhosePatienceIsOverEndsAtTheSameUpdateFromAnyC
     EXPECT_EQ(says, step == end) << "where nothing is trained: " << resumed.summary.stopped_early;
   }
   job.evaluation.patience = 0;
-  EXPECT_EQ(Train(job, 3, 0, PathOf(end))->summary.updates, 24) << "when it is asked to";
+  EXPECT_EQ(Train(job, 3, 0, CheckpointPath(end))->summary.updates, 24) << "when it is asked to";
 }
 
 // mse by evaluation.metric is better when it is smaller, r2 when it is larger: of the same
 // evaluations.
-TEST_F(BestEvaluationRunTest, TheDirectionIsThatOfTheMetric) {
+TEST_F(BestEvaluationRunTest, DirectionFollowsMetric) {
   Job job = JobThatGoesUpAgain();
   job.metric = {MseSpec{}, R2Spec{}};
   job.evaluation = {.every_updates = 1, .metric = "mse"};
@@ -123,7 +123,7 @@ TEST_F(BestEvaluationRunTest, TheDirectionIsThatOfTheMetric) {
 }
 
 // No checkpoint is due where the best one is.
-TEST_F(BestEvaluationRunTest, TheCheckpointOfTheBestEvaluationIsKept) {
+TEST_F(BestEvaluationRunTest, KeepsCheckpointOfBestEvaluation) {
   Job job = JobThatGoesUpAgain();
   job.evaluation = {.every_updates = 1, .metric = "mse", .keep_best = true};
   job.metric = {MseSpec{}};
@@ -148,10 +148,10 @@ TEST_F(BestEvaluationRunTest, TheCheckpointOfTheBestEvaluationIsKept) {
   }
   EXPECT_EQ(best.value, least);
 
-  ASSERT_OK(Train(job, 3, 20, PathOf(20)));
+  ASSERT_OK(Train(job, 3, 20, CheckpointPath(20)));
   EXPECT_EQ(bests_after(2), bests_after(1));
   keep_ = 1;
-  ASSERT_TRUE(Train(job, 3, 20, PathOf(20)).ok());
+  ASSERT_TRUE(Train(job, 3, 20, CheckpointPath(20)).ok());
   const auto left = ValueOrThrow(ListGenerations(ckpt()));
   EXPECT_THAT(left, ElementsAre(Field(&Generation::step, 24), Field(&Generation::step, best.step)));
   EXPECT_EQ(FindBest(ckpt(), left), left.back());

@@ -78,7 +78,7 @@ TEST(EvaluatorTest, IsDueAfterEveryEpoch) {
   }
 }
 
-TEST(EvaluatorTest, ASampleCountedTwiceIsAnError) {
+TEST(EvaluatorTest, DetectsSampleCountedTwice) {
   const auto comm = MakeSingle();
   const tests::EmptyDataset data(kEvaluated);
   Evaluator evaluator(*comm, data, 41, "tokens", {});
@@ -89,7 +89,7 @@ TEST(EvaluatorTest, ASampleCountedTwiceIsAnError) {
 }
 
 // The second batch is read when the run says that it waits, or after a while.
-TEST(EvaluatorTest, SaysThatItWaitsForData) {
+TEST(EvaluatorTest, ReportsWaitForData) {
   const auto comm = MakeSingle();
   const TempFolder folder;
   const auto reporter =
@@ -116,7 +116,7 @@ TEST(EvaluatorTest, SaysThatItWaitsForData) {
 }
 
 // After the third batch. Ranks with more batches than others are not asked after their last.
-TEST(EvaluatorTest, IsLeftWhereTheRanksWereAskedToStop) {
+TEST(EvaluatorTest, StopsOnRequest) {
   class StopThere : public StopAgreement {
    public:
     explicit StopThere(Communicator& comm) : StopAgreement(comm, {}) {}

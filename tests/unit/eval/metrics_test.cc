@@ -120,18 +120,18 @@ std::vector<NamedMetric> Make(std::span<const MetricSpec> specs, const SampleSpe
   return metrics;
 }
 
-std::map<std::string, double> ValuesOf(std::span<const NamedMetric> metrics) {
+std::map<std::string, double> ComputeValues(std::span<const NamedMetric> metrics) {
   std::map<std::string, double> values;
   for (const NamedMetric& named : metrics) values[named.name] = named.metric->Value();
   return values;
 }
 
-std::map<std::string, double> ValuesOf(std::span<const MetricSpec> specs,
-                                       const EvaluatedBatch& batch,
-                                       std::int64_t classes = kClasses) {
+std::map<std::string, double> ComputeValues(std::span<const MetricSpec> specs,
+                                            const EvaluatedBatch& batch,
+                                            std::int64_t classes = kClasses) {
   const auto metrics = Make(specs, LabelledSample({1}, classes));
   for (const NamedMetric& named : metrics) named.metric->Add(batch);
-  return ValuesOf(metrics);
+  return ComputeValues(metrics);
 }
 
 // Rank r of `ranks` has rows of its own number, in batches of another size.
@@ -152,20 +152,20 @@ std::map<std::string, double> ValuesOnRanks(const Answers& answers, int ranks) {
     }
     GACCD_RETURN_IF_ERROR(SumOverRanks(metrics, comm));
     const std::scoped_lock lock(mutex);
-    if (values.empty()) values = ValuesOf(metrics);
-    EXPECT_EQ(values, ValuesOf(metrics));  // on all ranks
+    if (values.empty()) values = ComputeValues(metrics);
+    EXPECT_EQ(values, ComputeValues(metrics));  // on all ranks
     return Status::Ok();
   });
   EXPECT_TRUE(status.ok()) << status.message();
   return values;
 }
 
-TEST(MetricsTest, OfLabelsAreTheirDefinitionsOnAnyNumberOfRanks) {
+TEST(MetricsTest, LabelMetricsEqualDefinitionsOnAnyRanks) {
   Answers answers = RandomAnswers(500);
   for (const bool weighted : {true, false}) {
     if (!weighted) answers.weights.clear();
     const auto expected = ByDefinition(answers);
-    const auto alone = ValuesOf(kOfLabels, answers.Batch(0, 500));
+    const auto alone = ComputeValues(kOfLabels, answers.Batch(0, 500));
     ASSERT_EQ(alone.size(), kOfLabels.size());
     for (const auto& [name, value] : alone) EXPECT_NEAR(value, expected.at(name), 1e-13) << name;
     for (const int ranks : {1, 2, 3, 5, 7}) {
@@ -180,36 +180,36 @@ TEST(MetricsTest, OfLabelsAreTheirDefinitionsOnAnyNumberOfRanks) {
   }
 }
 
-TEST(MetricsTest, AnswersOfTheWrongKindAreWrong) {
+TEST(MetricsTest, AnswersOfWrongKindAreWrong) {
   // A NaN among the logits, and a logit beyond the classes; no class is the answer of both.
   Answers answers;
   answers.labels = {0, 1, 1};
   answers.best = {-1, 3, 1};
   answers.ranks = {3, 1, 0};
   answers.losses = {0, 0, 0};
-  const auto values = ValuesOf(kOfLabels, answers.Batch(0, 3), 3);
+  const auto values = ComputeValues(kOfLabels, answers.Batch(0, 3), 3);
   EXPECT_DOUBLE_EQ(values.at("accuracy"), 1.0 / 3);
   EXPECT_DOUBLE_EQ(values.at("f1_micro"), 1.0 / 3);
   EXPECT_DOUBLE_EQ(values.at("f1_macro"), (0 + 2.0 / 3) / 2);
   EXPECT_DOUBLE_EQ(values.at("top_3"), 2.0 / 3);
 }
 
-TEST(MetricsTest, WithoutSpreadThereIsNoCorrelation) {
+TEST(MetricsTest, CorrelationIsNanWithoutVariance) {
   Answers answers;
   answers.labels = {2, 2};
   answers.best = {2, 2};
   answers.ranks = {0, 0};
   answers.losses = {0, 0};
-  EXPECT_EQ(ValuesOf(kOfLabels, answers.Batch(0, 2)).at("matthews"), 0);
+  EXPECT_EQ(ComputeValues(kOfLabels, answers.Batch(0, 2)).at("matthews"), 0);
 }
 
-TEST(MetricsTest, OfNothingAreNoNumber) {
-  for (const auto& [name, value] : ValuesOf(kOfLabels, EvaluatedBatch{})) {
+TEST(MetricsTest, AreNanWithoutSamples) {
+  for (const auto& [name, value] : ComputeValues(kOfLabels, EvaluatedBatch{})) {
     EXPECT_TRUE(std::isnan(value)) << name;
   }
 }
 
-TEST(MetricsTest, OfTargetsAreTheirDefinitions) {
+TEST(MetricsTest, TargetMetricsEqualDefinitions) {
   // Far from 0 compared with their spread; the second output never changes.
   constexpr std::size_t kRows = 300;
   std::vector<float> targets, prediction;
@@ -233,13 +233,13 @@ TEST(MetricsTest, OfTargetsAreTheirDefinitions) {
                                .prediction = std::span(prediction).subspan(at, 20)};
     for (const NamedMetric& named : metrics) named.metric->Add(batch);
   }
-  auto values = ValuesOf(metrics);
+  auto values = ComputeValues(metrics);
   EXPECT_NEAR(values.at("mse") / squares, 1, 1e-12);
   EXPECT_NEAR(values.at("mae") / sizes, 1, 1e-12);
   EXPECT_NEAR(values.at("r2"), (1 - left / spread + 0) / 2, 1e-10);
 }
 
-TEST(MetricsTest, TheDefaultFitsTheLabels) {
+TEST(MetricsTest, DefaultFitsLabels) {
   const auto names = [](const SampleSpec& sample) {
     std::vector<std::string> found;
     for (const NamedMetric& named : Make(DefaultMetrics(sample), sample))
@@ -259,7 +259,7 @@ static_assert(!std::is_constructible_v<MetricKind, std::string, MetricInput>);
 static_assert(std::is_constructible_v<MetricKind, std::string, Better, MetricInput>);
 
 // By the table, right answers are better than wrong ones, whatever the metric.
-TEST(MetricKindTest, RightIsBetterThanWrong) {
+TEST(MetricKindTest, RanksRightAboveWrong) {
   const std::vector<std::int32_t> labels{0, 1, 2, 0};
   const std::vector<std::int32_t> first(4, 0), others{1, 2, 0, 0}, behind{1, 1, 2, 0};
   const std::vector<float> targets{1, 2, 3, 4}, near{1, 2, 3, 5}, far{4, 3, 2, 1};

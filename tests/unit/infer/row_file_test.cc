@@ -24,7 +24,7 @@ std::vector<std::int32_t> RowsFrom(std::int64_t first, std::int64_t count) {
 }
 
 // More than is read back at once; each rank writes a half.
-TEST(RowFileTest, AllRowsComeBackInOrder) {
+TEST(RowFileTest, ReturnsAllRowsInOrder) {
   constexpr std::int64_t kRows = 300'000;
   const TempFolder folder;
   std::vector<std::int32_t> found;

@@ -21,41 +21,41 @@ namespace {
 const RankGpu kWith{.host = "n1", .name = "NVIDIA H200", .problem = ""};
 const RankGpu kWithout{.host = "n2", .name = "", .problem = "no NVIDIA driver"};
 
-std::string TextOf(const Result<DeviceChoice>& choice) {
+std::string ChoiceText(const Result<DeviceChoice>& choice) {
   EXPECT_TRUE(choice.ok()) << choice.status().message();
   return choice.ok() ? choice->text : "";
 }
 
-TEST(DecideDevice, AutoTakesGpusWhenAllHaveOne) {
+TEST(DecideDevice, AutoUsesGpusIfAllRanksHaveOne) {
   const std::vector<RankGpu> ranks(240, kWith);
   const auto choice = DecideDevice(Device::kAuto, ranks);
-  EXPECT_EQ(TextOf(choice), "device cuda: NVIDIA H200 on 240 ranks");
+  EXPECT_EQ(ChoiceText(choice), "device cuda: NVIDIA H200 on 240 ranks");
   EXPECT_EQ(choice->device, Device::kCuda);
   std::vector<RankGpu> two = {kWith, kWith, kWith};
   two[1].name = "NVIDIA A100";
-  EXPECT_EQ(TextOf(DecideDevice(Device::kAuto, two)),
+  EXPECT_EQ(ChoiceText(DecideDevice(Device::kAuto, two)),
             "device cuda: NVIDIA A100 on 1 rank, NVIDIA H200 on 2 ranks");
 }
 
-TEST(DecideDevice, AutoTakesCpusWhenNoneHas) {
+TEST(DecideDevice, AutoUsesCpusIfNoRankHasGpu) {
   const std::vector<RankGpu> ranks(3, kWithout);
   const auto choice = DecideDevice(Device::kAuto, ranks);
-  EXPECT_EQ(TextOf(choice), "device cpu: no NVIDIA driver");
+  EXPECT_EQ(ChoiceText(choice), "device cpu: no NVIDIA driver");
   EXPECT_EQ(choice->device, Device::kCpu);
   std::vector<RankGpu> two = ranks;
   two[2].problem = "no GPU";
-  EXPECT_EQ(TextOf(DecideDevice(Device::kAuto, two)),
+  EXPECT_EQ(ChoiceText(DecideDevice(Device::kAuto, two)),
             "device cpu: no rank has a usable GPU: rank 0 on n2 (no NVIDIA driver), rank 1 on n2 "
             "(no NVIDIA driver), rank 2 on n2 (no GPU)");
 }
 
 // A GPU that cannot be used counts as none, and its reason is printed.
-TEST(DecideDevice, AGpuWithoutItsLibrariesIsNone) {
+TEST(DecideDevice, GpuWithoutLibrariesDoesNotCount) {
   const std::vector<RankGpu> ranks(2, {.host = "n1", .name = "H200", .problem = "no cuBLASLt"});
-  EXPECT_EQ(TextOf(DecideDevice(Device::kAuto, ranks)), "device cpu: no cuBLASLt");
+  EXPECT_EQ(ChoiceText(DecideDevice(Device::kAuto, ranks)), "device cpu: no cuBLASLt");
 }
 
-TEST(DecideDevice, AutoRefusesAMixtureNamingTheSmallerPart) {
+TEST(DecideDevice, AutoRefusesMixtureNamingMinority) {
   std::vector<RankGpu> ranks(240, kWith);
   ranks[17] = kWithout;
   ranks[18] = kWithout;
@@ -74,14 +74,14 @@ TEST(DecideDevice, AutoRefusesAMixtureNamingTheSmallerPart) {
                        Not(HasSubstr("rank 4 ")))));
 }
 
-TEST(DecideDevice, ManyRanksAreCounted) {
+TEST(DecideDevice, CountsManyRanks) {
   std::vector<RankGpu> ranks(240, kWith);
   for (std::size_t r = 0; r < 100; ++r) ranks[r] = kWithout;
   EXPECT_THAT(DecideDevice(Device::kAuto, ranks),
               HasMessage(HasSubstr("rank 7 on n2 (no NVIDIA driver), and 92 more")));
 }
 
-TEST(DecideDevice, CudaNeedsAGpuOnEveryRank) {
+TEST(DecideDevice, CudaRequiresGpuOnEveryRank) {
   std::vector<RankGpu> ranks(4, kWith);
   EXPECT_EQ(DecideDevice(Device::kCuda, ranks)->device, Device::kCuda);
   ranks[2] = kWithout;
@@ -89,13 +89,13 @@ TEST(DecideDevice, CudaNeedsAGpuOnEveryRank) {
               IsError(ErrorKind::kConfig, "found none on 1 of 4: rank 2 on n2 (no NVIDIA driver)"));
 }
 
-TEST(DecideDevice, CpuDoesNotLookAtGpus) {
+TEST(DecideDevice, CpuIgnoresGpus) {
   const std::vector<RankGpu> ranks = {kWith, kWithout};
-  EXPECT_EQ(TextOf(DecideDevice(Device::kCpu, ranks)), "device cpu: asked for");
+  EXPECT_EQ(ChoiceText(DecideDevice(Device::kCpu, ranks)), "device cpu: asked for");
 }
 
 // One rank finds no driver: no rank continues, all say the same.
-TEST(ChooseDevice, AllRanksHaveTheSameAnswer) {
+TEST(ChooseDevice, AllRanksChooseTheSame) {
   std::mutex mutex;
   std::multiset<std::string> answers;
   const Status run = RunThreadRanks(4, {}, [&](Communicator& comm) {
@@ -119,7 +119,7 @@ TEST(ChooseDevice, AllRanksHaveTheSameAnswer) {
 
 // The text of all ranks, of which rank 2 finds no cuDNN if `one_lacks` it; "all" when they have the
 // library, "none" when nobody has.
-std::string LibraryOf(const DnnWork& work, Precision precision, bool one_lacks) {
+std::string AgreeOnLibrary(const DnnWork& work, Precision precision, bool one_lacks) {
   std::mutex mutex;
   std::set<std::string> answers;
   ExpectOk(RunThreadRanks(4, {}, [&](Communicator& comm) {
@@ -139,22 +139,22 @@ std::string LibraryOf(const DnnWork& work, Precision precision, bool one_lacks) 
   return *answers.begin();
 }
 
-TEST(ChooseDnn, AllRanksOrNoneUseCudnn) {
+TEST(ChooseDnn, AllRanksOrNoRankUsesCudnn) {
   const DnnWork attention{.attention = true};
-  EXPECT_EQ(LibraryOf(attention, Precision::kBF16, false), "attention: cuDNN (all)");
-  EXPECT_THAT(LibraryOf(attention, Precision::kBF16, true),
+  EXPECT_EQ(AgreeOnLibrary(attention, Precision::kBF16, false), "attention: cuDNN (all)");
+  EXPECT_THAT(AgreeOnLibrary(attention, Precision::kBF16, true),
               AllOf(HasSubstr("times slower: 1 of 4 ranks cannot use cuDNN; rank 2 on "),
                     HasSubstr(": no libcudnn.so.9 (none, a warning)")));
-  EXPECT_EQ(LibraryOf(attention, Precision::kF32, false),
+  EXPECT_EQ(AgreeOnLibrary(attention, Precision::kF32, false),
             "attention: gaccd's own kernels, as in f32 always (none)");
-  EXPECT_EQ(LibraryOf({.attention = true, .convolution = true}, Precision::kFP16, false),
+  EXPECT_EQ(AgreeOnLibrary({.attention = true, .convolution = true}, Precision::kFP16, false),
             "attention and convolutions: cuDNN (all)");
-  EXPECT_THAT(LibraryOf({.convolution = true}, Precision::kBF16, true),
+  EXPECT_THAT(AgreeOnLibrary({.convolution = true}, Precision::kBF16, true),
               StartsWith("convolution by gaccd's own kernels, which are slower: 1 of 4"));
 }
 
 // The one text of 4 ranks, of which rank 2 has `other`.
-std::string Bf16Of(CpuBf16 usual, CpuBf16 other, bool allow_emulation) {
+std::string AgreeOnBf16(CpuBf16 usual, CpuBf16 other, bool allow_emulation) {
   std::mutex mutex;
   std::set<std::string> answers;
   ExpectOk(RunThreadRanks(4, {}, [&](Communicator& comm) {
@@ -170,15 +170,16 @@ std::string Bf16Of(CpuBf16 usual, CpuBf16 other, bool allow_emulation) {
   return *answers.begin();
 }
 
-TEST(CheckBf16OnCpus, EveryCpuMustHaveIt) {
+TEST(CheckBf16OnCpus, RequiresItOnEveryCpu) {
   using enum CpuBf16;
-  EXPECT_EQ(Bf16Of(kAmx, kAmx, false), "products in bf16 by AMX");
-  EXPECT_EQ(Bf16Of(kAmx, kAvx512Bf16, false), "products in bf16 by AMX and AVX512_BF16");
-  const std::string refused = Bf16Of(kAmx, kEmulated, false);
+  EXPECT_EQ(AgreeOnBf16(kAmx, kAmx, false), "products in bf16 by AMX");
+  EXPECT_EQ(AgreeOnBf16(kAmx, kAvx512Bf16, false), "products in bf16 by AMX and AVX512_BF16");
+  const std::string refused = AgreeOnBf16(kAmx, kEmulated, false);
   EXPECT_THAT(refused, HasSubstr("1 of 4 have neither; rank 2 on "));
   EXPECT_THAT(refused, HasSubstr(" has AVX-512 without AVX512_BF16: --allow-emulation"));
-  EXPECT_EQ(Bf16Of(kAvx512Bf16, kEmulated, true), "products in bf16 by emulation and AVX512_BF16");
-  EXPECT_THAT(Bf16Of(kEmulated, kNone, true), EndsWith(" has no AVX-512"));
+  EXPECT_EQ(AgreeOnBf16(kAvx512Bf16, kEmulated, true),
+            "products in bf16 by emulation and AVX512_BF16");
+  EXPECT_THAT(AgreeOnBf16(kEmulated, kNone, true), EndsWith(" has no AVX-512"));
 }
 
 TEST(FindDnnWork, InModelsOfTextAndImages) {
@@ -223,7 +224,7 @@ TEST(CheckModelOnGpu, NeedsNoData) {
   EXPECT_THAT(CheckModelOnGpu(job), HasKind(ErrorKind::kConfig));
 }
 
-TEST(PeakFlops, AreThoseOfTheNameAndTheNumerics) {
+TEST(PeakFlops, DependOnNameAndNumerics) {
   const Numerics bf16{.precision = Precision::kBF16};
   EXPECT_EQ(PeakFlops("NVIDIA H100 80GB HBM3", bf16), 989.4e12);
   EXPECT_EQ(PeakFlops("NVIDIA H100 PCIe", bf16), 756e12);
@@ -237,7 +238,7 @@ TEST(PeakFlops, AreThoseOfTheNameAndTheNumerics) {
   EXPECT_EQ(PeakFlops("NVIDIA GeForce GTX 1080", bf16), 0);
 }
 
-TEST(CheckModelOnGpu, RefusesHeadsThatItsKernelDoesNotTake) {
+TEST(CheckModelOnGpu, RefusesUnsupportedHeads) {
   Job job;
   job.model = {.loss = SoftmaxCrossEntropySpec{},
                .architecture = GptSpec{.vocabulary = 11, .context = 4, .layers = 2, .heads = 2}};

@@ -41,7 +41,7 @@ TEST_F(NcclEnvironment, Deterministic) {
   EXPECT_EQ(Variable("NCCL_NVLS_ENABLE"), "0");
 }
 
-TEST_F(NcclEnvironment, WhatTheUserHasSetStays) {
+TEST_F(NcclEnvironment, KeepsUserSettings) {
   ::setenv("NCCL_ALGO", "Tree", 1);
   Flags flags;
   flags.allow_gpu_sharing = true;

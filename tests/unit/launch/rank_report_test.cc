@@ -24,7 +24,7 @@ TEST(NumberList, RunsAndSteps) {
   EXPECT_EQ(NumberList({1, 2, 3, 10, 12, 14, 20}), "1-3,10-14:2,20");
 }
 
-TEST(HostList, AsSlurmWritesThem) {
+TEST(HostList, ExpandsSlurmLists) {
   EXPECT_EQ(HostList({"n1", "n2", "n3", "n3"}), "n[1-3]");
   EXPECT_EQ(HostList({"n9", "n10", "n12"}), "n[9-10,12]");
   EXPECT_EQ(HostList({"node001", "node002", "node100"}), "node[001-002,100]");
@@ -33,7 +33,7 @@ TEST(HostList, AsSlurmWritesThem) {
   EXPECT_EQ(HostList({"x123456789012345678901234567890"}), "x123456789012345678901234567890");
 }
 
-TEST(RankReport, ComesBackAsItWas) {
+TEST(RankReport, RoundTrips) {
   RankReport report = MakeReports(2, 2, 2)[3];
   report.gpu_problem = "a = b; \"quoted\"";
   report.cuda_visible_devices = "0,1";
@@ -48,7 +48,7 @@ TEST(RankReport, ComesBackAsItWas) {
 }
 
 // The ranks may run different builds of gaccd: that is what is to be found out.
-TEST(RankReport, OtherFieldsAreSkipped) {
+TEST(RankReport, SkipsUnknownFields) {
   const RankReport report = DecodeReport("rank=5\nflux=9\nhost=n2\nno equals sign\n=\ngpus=x");
   EXPECT_EQ(report.rank, 5);
   EXPECT_EQ(report.host, "n2");
@@ -57,7 +57,7 @@ TEST(RankReport, OtherFieldsAreSkipped) {
   EXPECT_EQ(DecodeReport("").rank, 0);
 }
 
-TEST(RankReport, OfThisProcess) {
+TEST(RankReport, DescribesThisProcess) {
   const auto comm = MakeSingle();
   const Environment environment = [](const std::string& name) -> std::optional<std::string> {
     return name == "SLURM_CPUS_PER_TASK" ? "3" : std::optional<std::string>();
@@ -75,7 +75,7 @@ TEST(RankReport, OfThisProcess) {
   EXPECT_THAT(report.mpi, HasSubstr("compiled with"));
 }
 
-TEST(RankReport, LibrariesOfGpusAreLoadedWhenAsked) {
+TEST(RankReport, LoadsGpuLibrariesOnRequest) {
   const auto comm = MakeSingle();
   const RankReport loaded = ReportOfThisRank(*comm, {}, ProcessEnvironment());
   RankReport report = ReportOfThisRank(*comm, {}, ProcessEnvironment(), false);
@@ -84,7 +84,7 @@ TEST(RankReport, LibrariesOfGpusAreLoadedWhenAsked) {
   EXPECT_EQ(EncodeReport(report), EncodeReport(loaded));
 }
 
-TEST(RankTable, OneLineARank) {
+TEST(RankTable, OneLinePerRank) {
   const std::string text = RankTableText(MakeReports(2, 2, 2));
   EXPECT_THAT(text, HasSubstr("4 ranks on 2 nodes; the same on all:\n"));
   EXPECT_THAT(text, HasSubstr("  NCCL           2.28.9\n"));
@@ -100,7 +100,7 @@ TEST(RankTable, CpuRanksHaveNoGpuColumns) {
   EXPECT_THAT(text, Not(HasSubstr("PCI")));
 }
 
-TEST(RankTable, AGpuThatIsNotUsableSaysWhy) {
+TEST(RankTable, UnusableGpuHasReason) {
   auto reports = MakeReports(1, 2, 2);
   reports[1].gpu_problem = "cannot load libcublasLt.so.13";
   EXPECT_THAT(RankTableText(reports),
@@ -108,7 +108,7 @@ TEST(RankTable, AGpuThatIsNotUsableSaysWhy) {
 }
 
 // 240 ranks of equal nodes: one line for every local rank.
-TEST(RankTable, EqualNodesAreOne) {
+TEST(RankTable, MergesEqualNodes) {
   auto reports = MakeReports(30, 8, 8);
   const std::string text = RankTableText(reports);
   EXPECT_THAT(text, HasSubstr("240 ranks on 30 nodes; the same on all:\n"));
@@ -123,7 +123,7 @@ TEST(RankTable, EqualNodesAreOne) {
   EXPECT_THAT(other, HasSubstr("12.8.0"));
 }
 
-TEST(RankTable, EqualRanksOfEqualNodesAreOne) {
+TEST(RankTable, MergesEqualRanksOfEqualNodes) {
   auto reports = MakeReports(30, 8, 0);
   for (RankReport& report : reports) report.cpus = "0-31";
   EXPECT_THAT(RankTableText(reports), HasSubstr("  0-239  n[1-30]  0-7\n"));

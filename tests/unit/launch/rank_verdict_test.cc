@@ -19,7 +19,7 @@ void ExpectGood(const std::vector<RankReport>& reports, const VerdictOptions& op
   EXPECT_THAT(verdict.warnings, IsEmpty());
 }
 
-TEST(RankVerdict, NothingIsWrong) {
+TEST(RankVerdict, AcceptsGoodRanks) {
   ExpectGood(MakeReports(30, 8, 8));
   ExpectGood(MakeReports(30, 8, 0));
   ExpectGood(MakeReports(1, 1, 1));
@@ -66,7 +66,7 @@ TEST(RankVerdict, OtherLibraries) {
   }
 }
 
-TEST(RankVerdict, SlowAttentionIsAWarning) {
+TEST(RankVerdict, WarnsOfSlowAttention) {
   for (const int gpus : {0, 2}) {
     auto reports = MakeReports(2, 2, gpus);
     for (RankReport& report : reports) report.attention_problem = "no libnvrtc.so.13";
@@ -95,7 +95,7 @@ TEST(RankVerdict, WithAndWithoutGpu) {
   EXPECT_THAT(Judge(reports, {.gpus_matter = false}).errors, IsEmpty());
 }
 
-TEST(RankVerdict, AGpuThatCannotBeUsedIsNone) {
+TEST(RankVerdict, UnusableGpuDoesNotCount) {
   auto reports = MakeReports(2, 2, 2);
   reports[3].gpu_problem = "cannot load libnccl.so.2";
   EXPECT_THAT(Judge(reports).errors,
@@ -178,7 +178,7 @@ TEST(RankVerdict, FewerCoresThanAsked) {
       ElementsAre(StartsWith("rank 1 on n1: may run on 1 cores, expected SLURM_CPUS_PER_TASK=4")));
 }
 
-TEST(RankVerdict, LockedMemoryMattersWithANetwork) {
+TEST(RankVerdict, ChecksLockedMemoryWithNetwork) {
   auto reports = MakeReports(1, 2, 2);
   for (RankReport& report : reports) report.memlock_bytes = 8 << 20;
   ExpectGood(reports);  // one node
@@ -188,7 +188,7 @@ TEST(RankVerdict, LockedMemoryMattersWithANetwork) {
               ElementsAre(StartsWith("rank 2 on n2: may lock 8388608 bytes")));
 }
 
-TEST(RankVerdict, EverythingAtOnce) {
+TEST(RankVerdict, ReportsEverythingAtOnce) {
   auto reports = MakeReports(2, 4, 2);
   reports[7].nccl = "2.27.0";
   reports[6].gpu_problem = "the driver is too old";

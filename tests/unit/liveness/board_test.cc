@@ -27,20 +27,20 @@ class BoardTest : public ::testing::Test {
   std::array<BoardLine, 4> board_{};
 };
 
-TEST_F(BoardTest, NobodyIsMissingWhenAllAreHere) { EXPECT_TRUE(Ask(/*late=*/true).empty()); }
+TEST_F(BoardTest, NoRankIsMissingIfAllEntered) { EXPECT_TRUE(Ask(/*late=*/true).empty()); }
 
-TEST_F(BoardTest, RanksOfEarlierOperationsAreBehindOnceItIsLate) {
+TEST_F(BoardTest, RanksInEarlierOperationsAreLateAfterDeadline) {
   board_[2].entry.store(Pack({16, Operation::kNone}));
   EXPECT_TRUE(Ask(/*late=*/false).empty());
   EXPECT_EQ(Ask(/*late=*/true), (std::vector<MissingRank>{{5, Absence::kBehind}}));
 }
 
-TEST_F(BoardTest, RanksWithoutSignOfLifeAreStalled) {
+TEST_F(BoardTest, RanksWithoutHeartbeatAreStalled) {
   board_[1].alive_ms.store(BoardMillis() - 5000);
   EXPECT_EQ(Ask(/*late=*/true), (std::vector<MissingRank>{{3, Absence::kStalled}}));
 }
 
-TEST_F(BoardTest, WhoHasFinishedTheOperationIsNotStalled) {
+TEST_F(BoardTest, RankThatFinishedIsNotStalled) {
   board_[1].alive_ms.store(BoardMillis() - 5000);
   board_[1].entry.store(Pack({17, Operation::kNone}));
   board_[2].alive_ms.store(BoardMillis() - 5000);
@@ -48,14 +48,14 @@ TEST_F(BoardTest, WhoHasFinishedTheOperationIsNotStalled) {
   EXPECT_TRUE(Ask(/*late=*/true).empty());
 }
 
-TEST_F(BoardTest, ADeathExplainsEverything) {
+TEST_F(BoardTest, DeadRankIsTheOnlyCause) {
   board_[1].entry.store(Pack({3, Operation::kNone}));
   const std::array<int, 1> ended = {3};
   EXPECT_EQ(Ask(/*late=*/false, ended), (std::vector<MissingRank>{{7, Absence::kEnded}}));
   EXPECT_EQ(Ask(/*late=*/true, ended), (std::vector<MissingRank>{{7, Absence::kEnded}}));
 }
 
-TEST_F(BoardTest, WhoGaveUpIsNeitherBehindNorStalled) {
+TEST_F(BoardTest, RankThatGaveUpIsNeitherLateNorStalled) {
   board_[3].alive_ms.store(BoardMillis() - 5000);
   board_[3].given_up.store(static_cast<std::uint64_t>(GivenUp::kLate));
   EXPECT_EQ(Ask(/*late=*/true), (std::vector<MissingRank>{{7, Absence::kGaveUp}}));

@@ -44,14 +44,14 @@ Status RunRanks(int ranks, const std::function<Status(Communicator&)>& body) {
   return RunThreadRanks(ranks, {}, body);
 }
 
-TEST(Heartbeat, AWorldOfOneNeedsNone) {
+TEST(Heartbeat, WorldOfOneNeedsNoHub) {
   const auto single = MakeSingle();
   auto heart = ValueOrThrow(Heartbeat::Start(*single, kOptions, [](const LostRank&) { FAIL(); }));
   heart->SetPhase(Phase::kCompute, 1);
   heart->Goodbye();
 }
 
-TEST(Heartbeat, NobodyIsLostWhenAllLeaveInAnyOrder) {
+TEST(Heartbeat, ReportsNoneLostIfAllLeaveInAnyOrder) {
   std::atomic<int> lost = 0;
   ExpectOk(RunRanks(5, [&](Communicator& comm) -> Status {
     GACCD_ASSIGN_OR_RETURN(auto heart,
@@ -96,11 +96,11 @@ void ExpectLoss(int ranks, int victim, Absence absence, const HeartbeatOptions& 
   EXPECT_LT(slowest_ms, limit.count());
 }
 
-TEST(Heartbeat, AClosedConnectionIsKnownToAllLongBeforeSilenceIs) {
+TEST(Heartbeat, ClosedConnectionIsReportedBeforeSilence) {
   ExpectLoss(4, 2, Absence::kEnded, kPatient, kPatient.silent_after / 2, [](Heartbeat&, int) {});
 }
 
-TEST(Heartbeat, TheEndOfTheHubIsKnownToAll) {
+TEST(Heartbeat, EndOfHubIsReportedToAll) {
   ExpectLoss(4, 0, Absence::kEnded, kPatient, kPatient.silent_after / 2, [](Heartbeat&, int) {});
 }
 
@@ -127,7 +127,7 @@ std::vector<std::vector<LostRank>> LostTogether() {
 }
 
 // "Together" is within 200 ms of the real clock: on a busy machine not every time.
-TEST(Heartbeat, AllThatEndTogetherAreKnownToAll) {
+TEST(Heartbeat, AllSimultaneousEndsAreReported) {
   bool right = false;
   for (int tries = 0; tries < 20 && !right; ++tries) {
     right = true;
@@ -145,7 +145,7 @@ TEST(Heartbeat, AllThatEndTogetherAreKnownToAll) {
   EXPECT_TRUE(right);
 }
 
-TEST(Heartbeat, AStuckRankIsNamedByThoseWhoWait) {
+TEST(Heartbeat, WaitingRanksNameStuckRank) {
   ExpectLoss(3, 1, Absence::kStalled, kOptions, kLong, [](Heartbeat& heart, int rank) {
     heart.SetMedianStep(milliseconds(20));
     heart.SetPhase(rank == 1 ? Phase::kCompute : Phase::kReduce, 5);
@@ -194,7 +194,7 @@ class HubTest : public testing::Test {
   std::vector<std::thread> threads_;
 };
 
-TEST_F(HubTest, MembersMayComeOverIpv6) {
+TEST_F(HubTest, AcceptsMembersOverIpv6) {
   const auto own = ValueOrThrow(heartbeat::OwnAddresses());
   if (std::ranges::find(own, "::1") == own.end()) GTEST_SKIP() << "this system has no IPv6";
   StartMember(1, "::1");
@@ -204,7 +204,7 @@ TEST_F(HubTest, MembersMayComeOverIpv6) {
 }
 
 // Strangers on the hub's port, while one rank is there and one is not: none of it disturbs the run.
-TEST_F(HubTest, StrangersAreNotBelieved) {
+TEST_F(HubTest, RefusesUnauthenticatedPeers) {
   StartMember(1);
   ASSERT_TRUE(Joined(1, kLong).ok());
   // Wrong secret, noise, a second connection with the right secret that claims to be rank 1 and
@@ -237,7 +237,7 @@ TEST_F(HubTest, StrangersAreNotBelieved) {
 }
 
 // As many as wait at most, and then the members: those come in all the same.
-TEST_F(HubTest, SilentStrangersKeepNobodyOut) {
+TEST_F(HubTest, SilentStrangersKeepNoMemberOut) {
   std::vector<heartbeat::Socket> silent;
   for (int i = 0; i < 80; ++i) silent.push_back(Connect());
   StartMember(1);
@@ -246,7 +246,7 @@ TEST_F(HubTest, SilentStrangersKeepNobodyOut) {
       << "before the strangers are dropped for silence, after 3 s";
 }
 
-TEST_F(HubTest, AFloodOfConnectionsKeepsNobodyOut) {
+TEST_F(HubTest, FloodOfConnectionsKeepsNoMemberOut) {
   StartMember(1);
   ASSERT_TRUE(Joined(1, kLong).ok());
   std::atomic<bool> stop = false;
@@ -265,7 +265,7 @@ TEST_F(HubTest, AFloodOfConnectionsKeepsNobodyOut) {
 }
 
 // What rank 1 and the hub said to each other, recorded and said again.
-TEST_F(HubTest, RecordedWordsAreNotBelieved) {
+TEST_F(HubTest, RefusesReplayedMessages) {
   constexpr heartbeat::Nonce kNonce{std::byte{1}};
   const auto greet = [&] {
     heartbeat::Connection connection(Connect(), heartbeat::Direction::kToHub, secret_);
@@ -322,7 +322,7 @@ TEST_F(HubTest, RecordedWordsAreNotBelieved) {
 }
 
 // A stranger where the hub is looked for, who has heard a welcome of the hub's to somebody else.
-TEST(Heartbeat, ARecordedWelcomeIsNone) {
+TEST(Heartbeat, RefusesReplayedWelcome) {
   auto listener = ValueOrThrow(heartbeat::Listen(16));
   heartbeat::Key secret{};
   ASSERT_TRUE(heartbeat::FillRandom(secret).ok());
@@ -351,14 +351,14 @@ TEST(Heartbeat, ARecordedWelcomeIsNone) {
   member.join();
 }
 
-TEST(Heartbeat, AnAddressOfOnesOwnIsNotTheHubOfAnotherMachine) {
+TEST(Heartbeat, OwnAddressIsNotHubOfAnotherMachine) {
   const std::vector<std::string> own{"10.0.0.2", "172.17.0.1", "127.0.0.1"};
   EXPECT_EQ(heartbeat::WithoutOwn({"10.0.0.1", "172.17.0.1", "127.0.0.1"}, own),
             std::vector<std::string>{"10.0.0.1"});
   EXPECT_EQ(heartbeat::WithoutOwn(own, own), own) << "one machine plays two";
 }
 
-TEST(Heartbeat, WithoutAnAddressForOtherNodesTheFlagIsNamed) {
+TEST(Heartbeat, NamesFlagIfThereIsNoAddressForOtherNodes) {
   const Status absent(ErrorKind::kUnavailable, "rank 1 on n1 did not connect");
   const std::vector<std::string> loopback{"127.0.0.1"};
   for (const auto& offered : {loopback, {}, {"127.0.0.1", "::1"}}) {
@@ -376,7 +376,7 @@ TEST(Heartbeat, WithoutAnAddressForOtherNodesTheFlagIsNamed) {
   EXPECT_OK(heartbeat::ExplainAbsence(Status::Ok(), loopback, 2)) << "one machine plays two";
 }
 
-TEST(Heartbeat, AMemberWithoutAHubSaysSo) {
+TEST(Heartbeat, MemberWithoutHubReportsIt) {
   HeartbeatShared shared;
   HeartbeatOptions options = kOptions;
   options.join_bound = milliseconds(300);
@@ -390,7 +390,7 @@ TEST(Heartbeat, AMemberWithoutAHubSaysSo) {
   EXPECT_THAT(status, HasMessage(testing::HasSubstr("127.0.0.1")));
 }
 
-TEST(Heartbeat, TheHubNamesWhoDidNotReachIt) {
+TEST(Heartbeat, HubNamesUnreachedRanks) {
   HeartbeatShared shared[2];
   HeartbeatOptions options = kOptions;
   options.join_bound = milliseconds(2'500);  // rank 2 must come in time
@@ -410,7 +410,7 @@ TEST(Heartbeat, TheHubNamesWhoDidNotReachIt) {
   second.join();
 }
 
-TEST(Heartbeat, TheMessageSaysWhoWhereAndWhat) {
+TEST(Heartbeat, MessageNamesRankHostAndOperation) {
   const Topology topology{.hosts = {"n0", "n1"}, .node_of = {0, 1}, .nodes = 2};
   const LostRank lost{1,
                       Absence::kSilent,

@@ -8,7 +8,7 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = Deadline::Clock;
 
-TEST(DeadlineTest, SharesOfTheBound) {
+TEST(DeadlineTest, SplitsBound) {
   const Clock::time_point start = Clock::now();
   Deadline deadline(milliseconds(1000), start);
   EXPECT_FALSE(deadline.PeersAreLate(start + milliseconds(699)));
@@ -16,7 +16,7 @@ TEST(DeadlineTest, SharesOfTheBound) {
   EXPECT_NEAR(std::chrono::duration<double>(deadline.TimeToName()).count(), 0.150, 1e-6);
 }
 
-TEST(DeadlineTest, APauseOfTheProcessDoesNotCount) {
+TEST(DeadlineTest, IgnoresPauseOfProcess) {
   const Clock::time_point start = Clock::now();
   Deadline deadline(milliseconds(10'000), start);
   EXPECT_FALSE(deadline.PeersAreLate(start + milliseconds(500)));
@@ -26,7 +26,7 @@ TEST(DeadlineTest, APauseOfTheProcessDoesNotCount) {
   EXPECT_EQ(deadline.Elapsed(awake), milliseconds(500));
 }
 
-TEST(DeadlineTest, WaitingInSmallStepsIsNoPause) {
+TEST(DeadlineTest, ShortWaitsAreNoPause) {
   const Clock::time_point start = Clock::now();
   Deadline deadline(milliseconds(10'000), start);
   for (int ms = 0; ms < 7000; ms += 900) {

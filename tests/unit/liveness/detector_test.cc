@@ -41,12 +41,12 @@ class DetectorTest : public ::testing::Test {
   std::optional<Detector> detector_;
 };
 
-TEST_F(DetectorTest, NobodyIsLostWhileAllBeat) {
+TEST_F(DetectorTest, ReportsNoneWhileAllSendHeartbeats) {
   Watch(8);
   EXPECT_FALSE(Pass(milliseconds(600'000)));
 }
 
-TEST_F(DetectorTest, AClosedConnectionIsToldAtOnceAndAGoodbyeIsNot) {
+TEST_F(DetectorTest, ReportsClosedConnectionButNotGoodbye) {
   Watch(3);
   detector_->OnGoodbye(2);
   detector_->Ended(2);
@@ -58,7 +58,7 @@ TEST_F(DetectorTest, AClosedConnectionIsToldAtOnceAndAGoodbyeIsNot) {
   EXPECT_EQ(lost->absence, Absence::kEnded);
 }
 
-TEST_F(DetectorTest, SilenceIsToldAfterTheLimitNotBefore) {
+TEST_F(DetectorTest, ReportsSilenceOnlyAfterLimit) {
   Watch(4);
   EXPECT_FALSE(Pass(milliseconds(5'000), {3}));
   const auto lost = Pass(milliseconds(300), {3});
@@ -68,7 +68,7 @@ TEST_F(DetectorTest, SilenceIsToldAfterTheLimitNotBefore) {
   EXPECT_GE(lost->silence, milliseconds(5'000));
 }
 
-TEST_F(DetectorTest, TheFirstToFallSilentIsNamed) {
+TEST_F(DetectorTest, NamesFirstSilentRank) {
   Watch(6);
   EXPECT_FALSE(Pass(milliseconds(1'000), {4}));
   const auto lost = Pass(milliseconds(5'000), {4, 2});
@@ -76,7 +76,7 @@ TEST_F(DetectorTest, TheFirstToFallSilentIsNamed) {
   EXPECT_EQ(lost->rank, 4);
 }
 
-TEST_F(DetectorTest, OwnDelayIsNoSilenceOfOthers) {
+TEST_F(DetectorTest, OwnDelayIsNotSilenceOfOthers) {
   Watch(4);
   for (int i = 0; i < 10; ++i) {
     now_ += milliseconds(20'000);  // this process did not run; nothing was read meanwhile
@@ -85,7 +85,7 @@ TEST_F(DetectorTest, OwnDelayIsNoSilenceOfOthers) {
   EXPECT_TRUE(Pass(milliseconds(5'500), {1}));
 }
 
-TEST_F(DetectorTest, WhenAllAreLateNobodyIsDead) {
+TEST_F(DetectorTest, ReportsNoneDeadIfAllAreLate) {
   Watch(8);
   EXPECT_FALSE(Pass(milliseconds(9'000), {1, 2, 3, 4, 5, 6, 7}));
   EXPECT_FALSE(Pass(milliseconds(200)));
@@ -93,12 +93,12 @@ TEST_F(DetectorTest, WhenAllAreLateNobodyIsDead) {
   EXPECT_TRUE(Pass(milliseconds(16'000), {1, 2, 3, 4, 5, 6, 7}));
 }
 
-TEST_F(DetectorTest, TwoRanksHaveNoOthersToComparewith) {
+TEST_F(DetectorTest, DoesNotCompareTwoRanks) {
   Watch(2);
   EXPECT_TRUE(Pass(milliseconds(5'500), {1}));
 }
 
-TEST_F(DetectorTest, StuckInComputeWhileOthersWaitInTheReduction) {
+TEST_F(DetectorTest, ReportsRankStuckInCompute) {
   Watch(3);
   for (int rank = 0; rank < 3; ++rank) {
     progress(rank) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 100};
@@ -112,7 +112,7 @@ TEST_F(DetectorTest, StuckInComputeWhileOthersWaitInTheReduction) {
 }
 
 // The others beat at other moments: one of them, heard a moment ago, does not make it look stuck.
-TEST_F(DetectorTest, WhoFallsSilentInComputeIsSilentNotStuck) {
+TEST_F(DetectorTest, SilentRankInComputeIsSilentNotStuck) {
   Watch(3);
   for (int rank = 0; rank < 3; ++rank) {
     progress(rank) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 100};
@@ -125,7 +125,7 @@ TEST_F(DetectorTest, WhoFallsSilentInComputeIsSilentNotStuck) {
   EXPECT_EQ(lost->absence, Absence::kSilent);
 }
 
-TEST_F(DetectorTest, SlowIsNotStuckWhileMicroStepsGoOn) {
+TEST_F(DetectorTest, SlowRankWithMicroStepsIsNotStuck) {
   Watch(2);
   progress(0) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 100};
   progress(1) = {.phase = Phase::kCompute, .update = 7, .median_step_ms = 100};
@@ -135,7 +135,7 @@ TEST_F(DetectorTest, SlowIsNotStuckWhileMicroStepsGoOn) {
   }
 }
 
-TEST_F(DetectorTest, LongStepsStretchTheLimit) {
+TEST_F(DetectorTest, LongStepsExtendLimit) {
   Watch(2);
   progress(0) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 2'000};
   progress(1) = {.phase = Phase::kCompute, .update = 7, .median_step_ms = 2'000};
@@ -143,7 +143,7 @@ TEST_F(DetectorTest, LongStepsStretchTheLimit) {
   EXPECT_TRUE(Pass(milliseconds(2'000)));
 }
 
-TEST_F(DetectorTest, WithoutACoreNobodyIsStuck) {
+TEST_F(DetectorTest, ReportsNoneStuckWithoutACore) {
   Watch(2);
   progress(0) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 100};
   progress(1) = {.phase = Phase::kCompute, .update = 7, .median_step_ms = 100};
@@ -153,7 +153,7 @@ TEST_F(DetectorTest, WithoutACoreNobodyIsStuck) {
   }
 }
 
-TEST_F(DetectorTest, StuckInAnEvaluationWhileOthersWaitForItsSum) {
+TEST_F(DetectorTest, ReportsRankStuckInEvaluation) {
   Watch(3);
   for (const int rank : {0, 1}) {
     progress(rank) = {.phase = Phase::kReduce, .update = 8, .median_step_ms = 100};
@@ -169,7 +169,7 @@ TEST_F(DetectorTest, StuckInAnEvaluationWhileOthersWaitForItsSum) {
   EXPECT_EQ(lost->absence, Absence::kStalled);
 }
 
-TEST_F(DetectorTest, LoadingAndSavingMayTakeLong) {
+TEST_F(DetectorTest, AllowsLongLoadsAndSaves) {
   for (const Phase phase : {Phase::kLoad, Phase::kSave}) {
     Watch(2);
     progress(0) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 100};
@@ -179,7 +179,7 @@ TEST_F(DetectorTest, LoadingAndSavingMayTakeLong) {
 }
 
 // Rank 2 waits for the message of rank 1, the stage before it.
-TEST_F(DetectorTest, NobodyIsStuckWhileARankLoads) {
+TEST_F(DetectorTest, ReportsNoneStuckWhileARankLoads) {
   Watch(3);
   for (int rank = 0; rank < 3; ++rank) {
     progress(rank) = {.phase = Phase::kCompute, .update = 7, .median_step_ms = 100};

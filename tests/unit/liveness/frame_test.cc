@@ -38,14 +38,14 @@ Frame SomeFrame() {
           .silent_ms = 5100};
 }
 
-TEST(Frame, ComesBackAsItWas) {
+TEST(Frame, RoundTrips) {
   const WireFrame wire = Encode(SomeFrame(), Direction::kFromHub, SomeKey(1));
   const auto back = Decode(wire, Direction::kFromHub, SomeKey(1));
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(*back, SomeFrame());
 }
 
-TEST(Frame, EveryChangedBitIsFound) {
+TEST(Frame, DetectsEveryChangedBit) {
   const WireFrame wire = Encode(SomeFrame(), Direction::kFromHub, SomeKey(1));
   for (std::size_t bit = 0; bit < 8 * kFrameBytes; ++bit) {
     WireFrame changed = wire;
@@ -54,13 +54,13 @@ TEST(Frame, EveryChangedBitIsFound) {
   }
 }
 
-TEST(Frame, OtherKeyOrDirectionIsRefused) {
+TEST(Frame, RefusesOtherKeyOrDirection) {
   const WireFrame wire = Encode(SomeFrame(), Direction::kFromHub, SomeKey(1));
   EXPECT_FALSE(Decode(wire, Direction::kFromHub, SomeKey(2)).ok());
   EXPECT_FALSE(Decode(wire, Direction::kToHub, SomeKey(1)).ok());
 }
 
-TEST(Frame, ValuesOutOfRangeAreRefusedThoughSigned) {
+TEST(Frame, RefusesSignedValuesOutOfRange) {
   Frame frame = SomeFrame();
   frame.rank = -1;
   EXPECT_FALSE(
@@ -71,7 +71,7 @@ TEST(Frame, ValuesOutOfRangeAreRefusedThoughSigned) {
       Decode(Encode(frame, Direction::kToHub, SomeKey(1)), Direction::kToHub, SomeKey(1)).ok());
 }
 
-TEST(Frame, ConnectionKeysDependOnEverything) {
+TEST(Frame, ConnectionKeysDependOnEveryInput) {
   const Nonce a{};
   Nonce b{};
   b[15] = std::byte{1};
@@ -87,7 +87,7 @@ TEST(Frame, ConnectionKeysDependOnEverything) {
 }
 
 // A crypto library that fails (a policy, no memory) must not make all signatures equal.
-TEST(Frame, WithoutAnHmacNothingIsAccepted) {
+TEST(Frame, RefusesFramesWithoutHmac) {
   const WireFrame good = Encode(SomeFrame(), Direction::kToHub, SomeKey(1));
   hmac_fails = true;
   const WireFrame wire = Encode(SomeFrame(), Direction::kToHub, SomeKey(1));
@@ -100,7 +100,7 @@ TEST(Frame, WithoutAnHmacNothingIsAccepted) {
   EXPECT_TRUE(Decode(good, Direction::kToHub, SomeKey(1)).ok());
 }
 
-TEST(Frame, RandomIsRandom) {
+TEST(Frame, RandomBytesDiffer) {
   Nonce one{};
   Nonce two{};
   ASSERT_TRUE(FillRandom(one).ok());

@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 std::vector<std::string> Hosts() { return {"n0", "n0", "n1", "n1"}; }
 constexpr Entry kOwn = {17, Operation::kAllReduce};
 
-TEST(EntryTest, PackedFormKeepsNumberAndOperation) {
+TEST(EntryTest, PackedFormRoundTrips) {
   for (const Entry entry : {Entry{0, Operation::kNone}, Entry{1, Operation::kSplit},
                             Entry{(std::uint64_t{1} << 56) - 1, Operation::kBarrier}}) {
     EXPECT_EQ(Unpack(Pack(entry)), entry);
@@ -30,7 +30,7 @@ TEST(MissingErrorTest, NamesRankHostAndReason) {
               "all-reduce #17 and stopped in it"));
 }
 
-TEST(MissingErrorTest, NobodyIsMissing) {
+TEST(MissingErrorTest, NoneMissing) {
   EXPECT_THAT(
       MissingError(kOwn, milliseconds(3500), milliseconds(5000), {}, Hosts()),
       HasMessage(
@@ -38,7 +38,7 @@ TEST(MissingErrorTest, NobodyIsMissing) {
           "complete"));
 }
 
-TEST(MissingErrorTest, ManyNamesAreCounted) {
+TEST(MissingErrorTest, CountsManyNames) {
   std::vector<MissingRank> missing;
   missing.reserve(240);
   for (int r = 0; r < 240; ++r) missing.push_back({r, Absence::kSilent});
@@ -49,7 +49,7 @@ TEST(MissingErrorTest, ManyNamesAreCounted) {
   EXPECT_THAT(status, HasMessage(testing::HasSubstr("and 224 more")));
 }
 
-TEST(OffendersTest, ThoseWhoGaveUpAreNamedOnlyAlone) {
+TEST(OffendersTest, RanksThatGaveUpAreNamedOnlyIfAlone) {
   const std::vector<MissingRank> gave_up = {{2, Absence::kGaveUp}, {0, Absence::kGaveUp}};
   const std::vector<MissingRank> sorted = {{0, Absence::kGaveUp}, {2, Absence::kGaveUp}};
   EXPECT_EQ(Offenders(gave_up), sorted);

@@ -28,7 +28,7 @@ std::vector<int> EndedSoon(const PeerProcesses& peers) {
   return peers.Ended();
 }
 
-TEST(PeerProcessesTest, AKilledProcessHasEndedBeforeItIsReaped) {
+TEST(PeerProcessesTest, KilledProcessEndsBeforeReaping) {
   const pid_t first = StartSleeper();
   const pid_t second = StartSleeper();
   const std::uint64_t space = ThisProcess().pid_namespace;
@@ -48,7 +48,7 @@ TEST(PeerProcessesTest, AKilledProcessHasEndedBeforeItIsReaped) {
   EXPECT_EQ(peers.Ended(), (std::vector<int>{4, 7}));
 }
 
-TEST(PeerProcessesTest, OtherNamespacesAndUnknownProcessesAreRefused) {
+TEST(PeerProcessesTest, RefusesOtherNamespacesAndUnknownProcesses) {
   PeerProcesses peers;
   const ProcessName self = ThisProcess();
   EXPECT_EQ(self.pid, getpid());

@@ -8,7 +8,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST(HeartbeatShared, KnowsHowLongItsProcessDidNotRun) {
+TEST(HeartbeatShared, MeasuresTimeItsProcessDidNotRun) {
   HeartbeatShared shared;
   std::chrono::steady_clock::time_point now(std::chrono::seconds(1000));
   EXPECT_EQ(shared.Stopped(now).count(), 0);

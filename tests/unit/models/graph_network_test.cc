@@ -27,27 +27,27 @@ std::vector<std::int64_t> Places(const GraphValue& value, std::int64_t samples) 
   std::int64_t elements = 1;
   for (std::size_t piece = value.memory.size(); piece-- > 0;) {
     strides[piece] = elements;
-    elements *= CountOf(value.memory[piece], samples);
+    elements *= ActualSize(value.memory[piece], samples);
   }
   std::vector<std::int64_t> places = {0};
   for (std::size_t i = 0; i < value.rank(); ++i) {
     std::int64_t size = 1;
     for (const std::size_t piece : value.pieces[i]) {
       std::vector<std::int64_t> next;
-      size *= CountOf(value.memory[piece], samples);
+      size *= ActualSize(value.memory[piece], samples);
       for (const std::int64_t place : places) {
-        for (std::int64_t j = 0; j < CountOf(value.memory[piece], samples); ++j) {
+        for (std::int64_t j = 0; j < ActualSize(value.memory[piece], samples); ++j) {
           next.push_back(place + j * strides[piece]);
         }
       }
       places = std::move(next);
     }
-    EXPECT_EQ(size, CountOf(value.sizes[i], samples));
+    EXPECT_EQ(size, ActualSize(value.sizes[i], samples));
   }
   return places;
 }
 
-TEST(GraphValueTest, ViewsHaveTheElementsOfTheirValueInItsOrder) {
+TEST(GraphValueTest, ViewsKeepElementOrder) {
   std::mt19937 random(3);
   const std::vector<Shape> shapes = {{-1, 2, 3, 4}, {-1, 6, 4},    {-1, 24},       {-2, 12},
                                      {-6, 4},       {-1, 1, 6, 4}, {-1, 2, 12, 1}, {-1, 1, 24, 1},
@@ -59,7 +59,7 @@ TEST(GraphValueTest, ViewsHaveTheElementsOfTheirValueInItsOrder) {
     if (round % 3 > 0) std::ranges::shuffle(order, random);
     GraphValue value = LyingAs(1, sizes, order);
     for (int step = 0; step < 3; ++step) {
-      const auto view = ViewOf(value, shapes[random() % shapes.size()]);
+      const auto view = MakeView(value, shapes[random() % shapes.size()]);
       if (!view) continue;
       ++views;
       EXPECT_EQ(Places(*view, 3), Places(value, 3))
@@ -72,67 +72,67 @@ TEST(GraphValueTest, ViewsHaveTheElementsOfTheirValueInItsOrder) {
   EXPECT_GT(views, 1000);
 }
 
-TEST(GraphValueTest, EveryViewOfARowMajorValueIsFree) {
+TEST(GraphValueTest, EveryViewOfRowMajorValueNeedsNoCopy) {
   const GraphValue value = LyingAs(1, {-1, 2, 3, 4}, RowMajor(4));
   for (const Shape& sizes : {Shape{-1, 24}, Shape{-6, 4}, Shape{-2, 3, 1, 4}, Shape{-1, 2, 12}}) {
-    EXPECT_TRUE(ViewOf(value, sizes)) << ToString(sizes);
+    EXPECT_TRUE(MakeView(value, sizes)) << ToString(sizes);
   }
   for (const Shape& sizes : {Shape{-1, 25}, Shape{24}, Shape{-24, -1}, Shape{}, Shape{-48}}) {
-    EXPECT_FALSE(ViewOf(value, sizes)) << ToString(sizes);
+    EXPECT_FALSE(MakeView(value, sizes)) << ToString(sizes);
   }
 }
 
 TEST(GraphValueTest, PermutedDimensionsStayInPlace) {
   const DimensionOrder exchanged = {0, 2, 1, 3};
   const GraphValue rows = LyingAs(1, {-1, 5, 8}, RowMajor(3));
-  const GraphValue heads = PermuteDimensions(*ViewOf(rows, {-1, 5, 2, 4}), exchanged);
+  const GraphValue heads = PermuteDimensions(*MakeView(rows, {-1, 5, 2, 4}), exchanged);
   EXPECT_EQ(heads.sizes, (Shape{-1, 2, 5, 4}));
   EXPECT_TRUE(LiesAs(heads, exchanged));
-  EXPECT_EQ(OrderOf(heads), exchanged);
+  EXPECT_EQ(MemoryOrder(heads), exchanged);
   EXPECT_FALSE(LiesAs(heads, RowMajor(4)));
-  const auto back = ViewOf(PermuteDimensions(heads, exchanged), {-1, 5, 8});
+  const auto back = MakeView(PermuteDimensions(heads, exchanged), {-1, 5, 8});
   ASSERT_TRUE(back);
   EXPECT_TRUE(LiesAs(*back, RowMajor(3)));
 }
 
 // As nn.MultiheadAttention does it: rows first, then samples times heads.
-TEST(GraphValueTest, DimensionsMayBeMadeOfDistantPieces) {
+TEST(GraphValueTest, DimensionsMayHaveDistantPieces) {
   const GraphValue rows = PermuteDimensions(LyingAs(1, {-1, 5, 8}, RowMajor(3)), {1, 0, 2});
-  const auto by_head = ViewOf(rows, {5, -2, 4});
+  const auto by_head = MakeView(rows, {5, -2, 4});
   ASSERT_TRUE(by_head);
-  EXPECT_FALSE(OrderOf(*by_head));
-  const auto heads = ViewOf(PermuteDimensions(*by_head, {1, 0, 2}), {-1, 2, 5, 4});
+  EXPECT_FALSE(MemoryOrder(*by_head));
+  const auto heads = MakeView(PermuteDimensions(*by_head, {1, 0, 2}), {-1, 2, 5, 4});
   ASSERT_TRUE(heads);
   EXPECT_TRUE(LiesAs(*heads, {0, 2, 1, 3}));
 }
 
-TEST(GraphValueTest, RowsStayWhereTheyAre) {
+TEST(GraphValueTest, RowsKeepPosition) {
   const GraphValue rows = PermuteDimensions(LyingAs(1, {-1, 5, 8}, RowMajor(3)), {1, 0, 2});
-  const auto merged = ViewOf(rows, {-5, 8});
+  const auto merged = MakeView(rows, {-5, 8});
   ASSERT_TRUE(merged);
   const auto wider = WithLast(*merged, 12);
   ASSERT_TRUE(wider);
   EXPECT_EQ(wider->memory, (Shape{-1, 5, 12}));
-  const auto apart = ViewOf(*wider, {5, -1, 12});
+  const auto apart = MakeView(*wider, {5, -1, 12});
   ASSERT_TRUE(apart);
   EXPECT_TRUE(LiesAs(PermuteDimensions(*apart, {1, 0, 2}), RowMajor(3)));
   EXPECT_FALSE(WithLast(PermuteDimensions(rows, {0, 2, 1}), 4));
 }
 
 TEST(GraphValueTest, PartsAreColumns) {
-  const GraphValue three = *ViewOf(LyingAs(1, {-1, 5, 24}, RowMajor(3)), {-1, 5, 3, 8});
-  const auto second = PartOf(PermuteDimensions(three, {2, 0, 1, 3}), 0, 1, 2);
+  const GraphValue three = *MakeView(LyingAs(1, {-1, 5, 24}, RowMajor(3)), {-1, 5, 3, 8});
+  const auto second = MakePart(PermuteDimensions(three, {2, 0, 1, 3}), 0, 1, 2);
   ASSERT_TRUE(second);
   EXPECT_EQ(second->part->columns, 24);
   EXPECT_EQ(second->part->first, 8);
   EXPECT_EQ(second->part->width, 8);
   EXPECT_EQ(second->sizes, (Shape{1, -1, 5, 8}));
-  EXPECT_FALSE(PartOf(*second, 3, 0, 4));                    // of a part
-  EXPECT_FALSE(PartOf(three, 0, 0, 1));                      // of the samples
-  EXPECT_EQ(PartOf(three, 1, 2, 4)->part->columns, 5 * 24);  // rows of every sample
+  EXPECT_FALSE(MakePart(*second, 3, 0, 4));                    // of a part
+  EXPECT_FALSE(MakePart(three, 0, 0, 1));                      // of the samples
+  EXPECT_EQ(MakePart(three, 1, 2, 4)->part->columns, 5 * 24);  // rows of every sample
 }
 
-TEST(GraphValueTest, ImagesBecomePlainByOneExchange) {
+TEST(GraphValueTest, ImagesBecomeRowMajorByOneExchange) {
   const DimensionOrder images = {0, 2, 3, 1};
   const auto exchange = ExchangeTo(LyingAs(1, {-1, 3, 5, 4}, images), RowMajor(4));
   ASSERT_TRUE(exchange);
@@ -148,7 +148,7 @@ ModelSpec GoldenSpec(const std::string& name) {
           .architecture = GraphSpec{.path = StrCat(GACCD_GOLDEN_DIR "/graphs/", name)}};
 }
 
-std::map<std::string, int> FunctionsOf(const std::string& name) {
+std::map<std::string, int> CountByFunction(const std::string& name) {
   const auto model = Model::MakeWithoutData(GoldenSpec(name));
   EXPECT_TRUE(model.ok()) << model.status().message();
   if (!model.ok()) return {};
@@ -159,21 +159,21 @@ std::map<std::string, int> FunctionsOf(const std::string& name) {
   return counts;
 }
 
-TEST(GraphNetworkTest, ExchangedDimensionsCostNoCopy) {
-  const auto transformer = FunctionsOf("transformer");
+TEST(GraphNetworkTest, ExchangedDimensionsNeedNoCopy) {
+  const auto transformer = CountByFunction("transformer");
   EXPECT_EQ(transformer.at("attention"), 2);
   EXPECT_EQ(transformer.at("add_positions"), 2);
   EXPECT_FALSE(transformer.contains("channels_last"));
   EXPECT_EQ(transformer.at("reshape"), 1);  // of a parameter [1, 5, 8]
 }
 
-TEST(GraphNetworkTest, OnlyTheFeaturesAreCopiedToChannelsLast) {
-  const auto residual = FunctionsOf("residual");
+TEST(GraphNetworkTest, CopiesOnlyFeaturesToChannelsLast) {
+  const auto residual = CountByFunction("residual");
   EXPECT_EQ(residual.at("conv2d"), 4);
   EXPECT_EQ(residual.at("channels_last"), 1);
 }
 
-TEST(GraphNetworkTest, ParametersAreThoseOfTheStateDict) {
+TEST(GraphNetworkTest, ParametersEqualStateDict) {
   const auto tied = MakeNetwork(GoldenSpec("tied"));
   ASSERT_TRUE(tied.ok());
   EXPECT_EQ((*tied)->parameters().specs().size(), 4U);  // second.weight is first.weight
@@ -193,7 +193,7 @@ TEST(GraphNetworkTest, ParametersAreThoseOfTheStateDict) {
   }
 }
 
-TEST(GraphNetworkTest, TheDigestTellsWhetherTheFileIsStillTheSame) {
+TEST(GraphNetworkTest, DigestDetectsChangedFile) {
   Job job;
   job.model = GoldenSpec("mlp");
   const auto resolved = WithGraphDigest(job);
@@ -222,7 +222,7 @@ std::string With(std::string_view from, std::string_view to) {
   return text.replace(at, from.size(), to);
 }
 
-Status StatusOf(const std::string& text) {
+Status ParseStatus(const std::string& text) {
   auto graph = ParseGraph(text, "g");
   if (!graph.ok()) return graph.status();
   auto network = GraphNetwork::Make(*std::move(graph), NormStatistics{}, "g");
@@ -231,10 +231,10 @@ Status StatusOf(const std::string& text) {
       .status();
 }
 
-TEST(GraphNetworkTest, RefusesWhatIsWrongWithTheNodeAndItsLine) {
-  EXPECT_TRUE(StatusOf(std::string(kGood)).ok()) << StatusOf(std::string(kGood)).message();
+TEST(GraphNetworkTest, RefusalsNameNodeAndLine) {
+  EXPECT_TRUE(ParseStatus(std::string(kGood)).ok()) << ParseStatus(std::string(kGood)).message();
   const auto expect = [](std::string_view from, std::string_view to, const std::string& message) {
-    EXPECT_THAT(StatusOf(With(from, to)), IsError(ErrorKind::kConfig, message)) << to;
+    EXPECT_THAT(ParseStatus(With(from, to)), IsError(ErrorKind::kConfig, message)) << to;
   };
   expect("version: 1", "version: 2", "version: expected 1, found 2");
   expect("version: 1", "version 1", "g:1:9: ");
@@ -276,7 +276,7 @@ TEST(GraphNetworkTest, RefusesWhatIsWrongWithTheNodeAndItsLine) {
   const std::string_view whole = "output: \"z\"";
   constexpr std::string_view kNode =
       "node { name: \"v\" op: \"relu\" input: \"features\" } output: \"v\"";
-  EXPECT_TRUE(StatusOf(With(whole, shorter(StrCat("length: 3 ", kNode)))).ok());
+  EXPECT_TRUE(ParseStatus(With(whole, shorter(StrCat("length: 3 ", kNode)))).ok());
   expect(whole, shorter(StrCat("length: 0 ", kNode)), "expected ascending lengths");
   expect(whole, shorter(StrCat("length: 3 ", kNode, " } shorter { length: 3 ", kNode)),
          "expected ascending lengths of at least 1, found 3 after 3");
@@ -292,7 +292,7 @@ TEST(GraphNetworkTest, RefusesWhatIsWrongWithTheNodeAndItsLine) {
 }
 
 // What a graph gives out is copied from the value that it is a part of.
-TEST(GraphNetworkTest, APartMayBeTheOutput) {
+TEST(GraphNetworkTest, PartMayBeOutput) {
   const auto with = [](std::string_view last) {
     std::string text = With("size: 4 size: 6", "size: 9 size: 6");
     constexpr std::string_view kRelu = R"(name: "z" op: "relu" input: "y")";
@@ -301,17 +301,17 @@ TEST(GraphNetworkTest, APartMayBeTheOutput) {
   const std::string slice = R"(op: "slice" input: "y" attribute { name: "dim" integer: 1 }
       attribute { name: "start" integer: 1 } attribute { name: "end" integer: 5 }
       attribute { name: "keepdim" integer: 1 })";
-  const Status part = StatusOf(with(StrCat(R"(name: "z" )", slice)));
+  const Status part = ParseStatus(with(StrCat(R"(name: "z" )", slice)));
   EXPECT_TRUE(part.ok()) << part.message();
-  const Status view = StatusOf(with(StrCat(R"(name: "s" )", slice, R"( }
+  const Status view = ParseStatus(with(StrCat(R"(name: "s" )", slice, R"( }
       node { name: "z" op: "view" input: "s" attribute { name: "size" integer: -1 integer: 4 })")));
   EXPECT_TRUE(view.ok()) << view.message();
 }
 
-TEST(GraphNetworkTest, WhatAllSamplesShareMayBeARowAMatrixOrImages) {
+TEST(GraphNetworkTest, SharedValuesMayBeRowMatrixOrImages) {
   const auto status_of = [](std::string_view parameters, std::string_view nodes) {
     const std::string text = With("node { name: \"z\" op: \"relu\" input: \"y\" }", nodes);
-    const Status status = StatusOf(StrCat(text, parameters));
+    const Status status = ParseStatus(StrCat(text, parameters));
     return status.ok() ? std::string() : std::string(status.message());
   };
   EXPECT_EQ(status_of(R"(parameter { name: "v" size: 4 })",
@@ -344,7 +344,7 @@ TEST(GraphNetworkTest, WhatAllSamplesShareMayBeARowAMatrixOrImages) {
               HasSubstr("expected [samples, channels, height, width]"));
 }
 
-TEST(GraphNetworkTest, WeightsOfConvolutionsMayBeComputedButNotFromSamples) {
+TEST(GraphNetworkTest, ConvolutionWeightsMayBeComputedFromParametersOnly) {
   const auto with_weight = [](std::string_view op, std::string_view nodes) {
     const std::string text = With(
         "node { name: \"z\" op: \"relu\" input: \"y\" }",
@@ -360,7 +360,7 @@ TEST(GraphNetworkTest, WeightsOfConvolutionsMayBeComputedButNotFromSamples) {
             R"( attribute { name: "groups" integer: 1 } }
         node { name: "z" op: "mean_image" input: "c" attribute { name: "keepdim" integer: 0 } })"));
     const Status status =
-        StatusOf(StrCat(text, R"(parameter { name: "k" size: 4 size: 4 size: 1 size: 1 })"));
+        ParseStatus(StrCat(text, R"(parameter { name: "k" size: 4 size: 4 size: 1 size: 1 })"));
     return status.ok() ? std::string() : std::string(status.message());
   };
   constexpr std::string_view kExchanged = R"(node { name: "s" op: "scale" input: "k"
@@ -418,7 +418,7 @@ std::string Weighted(std::int64_t length, std::string_view p) {
                 length, " integer: 6 } }");
 }
 
-TEST(GraphNetworkTest, TextsAreCutWhereDropoutFindsThePlacesOfTheWhole) {
+TEST(GraphNetworkTest, CutsTextsIfDropoutKeepsPositions) {
   EXPECT_TRUE(CutsTexts([](std::int64_t) { return Dropped("0.1", "x", "y"); }));
   EXPECT_TRUE(CutsTexts([](std::int64_t length) { return Weighted(length, "0.1"); }));
   EXPECT_FALSE(CutsTexts([](std::int64_t length) {  // another number of masks
@@ -426,7 +426,7 @@ TEST(GraphNetworkTest, TextsAreCutWhereDropoutFindsThePlacesOfTheWhole) {
   }));
 }
 
-TEST(GraphNetworkTest, TextsAreNotCutWhereBatchNormsCountThePadding) {
+TEST(GraphNetworkTest, DoesNotCutTextsIfBatchNormCountsPadding) {
   const auto norm = [](std::int64_t) -> std::string {
     return R"(node { name: "c" op: "permute" input: "x" attribute { name: "dims" integer: 0 integer: 2
       integer: 1 } }
@@ -447,46 +447,46 @@ TEST(GraphNetworkTest, TextsAreNotCutWhereBatchNormsCountThePadding) {
   EXPECT_TRUE(CutsTexts(norm, parameters, BatchStatistics::kFrozen));
 }
 
-TEST(GraphNetworkTest, RefusesWhatMixesSamples) {
+TEST(GraphNetworkTest, RefusesOpsThatMixSamples) {
   const auto with_view = [](const std::string& size) {
     return With("op: \"relu\" input: \"y\"",
                 StrCat("op: \"view\" input: \"y\" attribute { name: \"size\" ", size, " }"));
   };
-  EXPECT_TRUE(StatusOf(with_view("integer: -1 integer: 4")).ok());
-  EXPECT_THAT(StatusOf(with_view("integer: 4 integer: -1")),
+  EXPECT_TRUE(ParseStatus(with_view("integer: -1 integer: 4")).ok());
+  EXPECT_THAT(ParseStatus(with_view("integer: 4 integer: -1")),
               IsError(ErrorKind::kConfig, "the output: expected [samples, width]"));
-  EXPECT_THAT(StatusOf(with_view("integer: -2 integer: 2")),
+  EXPECT_THAT(ParseStatus(with_view("integer: -2 integer: 2")),
               IsError(ErrorKind::kConfig, "the output: expected [samples, width]"));
-  EXPECT_THAT(StatusOf(with_view("integer: -1 integer: 5")),
+  EXPECT_THAT(ParseStatus(with_view("integer: -1 integer: 5")),
               IsError(ErrorKind::kConfig, "node 'z': expected as many elements as [-1, 5]"));
-  EXPECT_THAT(StatusOf(With("op: \"relu\" input: \"y\"",
-                            "op: \"permute\" input: \"y\" attribute { name: \"dims\" integer: 1 "
-                            "integer: 1 }")),
+  EXPECT_THAT(ParseStatus(With("op: \"relu\" input: \"y\"",
+                               "op: \"permute\" input: \"y\" attribute { name: \"dims\" integer: 1 "
+                               "integer: 1 }")),
               IsError(ErrorKind::kConfig, "dims: expected a permutation, found [1, 1]"));
   const auto with = [](const std::string& node) { return With("op: \"relu\" input: \"y\"", node); };
   const std::string dim = " attribute { name: \"dim\" integer: 0 }";
   const std::string samples = "no samples";
-  EXPECT_THAT(StatusOf(with(R"(op: "cat" input: "y" input: "y")" + dim)),
+  EXPECT_THAT(ParseStatus(with(R"(op: "cat" input: "y" input: "y")" + dim)),
               IsError(ErrorKind::kConfig, samples));
-  EXPECT_THAT(StatusOf(with(R"(op: "sum" input: "y" attribute { name: "dims" integer: 0 })"
-                            R"( attribute { name: "keepdim" integer: 0 })")),
+  EXPECT_THAT(ParseStatus(with(R"(op: "sum" input: "y" attribute { name: "dims" integer: 0 })"
+                               R"( attribute { name: "keepdim" integer: 0 })")),
               IsError(ErrorKind::kConfig, samples));
-  EXPECT_THAT(StatusOf(with(R"(op: "take" input: "y" attribute { name: "start" integer: 0 })"
-                            R"( attribute { name: "count" integer: 1 })"
-                            R"( attribute { name: "step" integer: 1 })" +
-                            dim)),
+  EXPECT_THAT(ParseStatus(with(R"(op: "take" input: "y" attribute { name: "start" integer: 0 })"
+                               R"( attribute { name: "count" integer: 1 })"
+                               R"( attribute { name: "step" integer: 1 })" +
+                               dim)),
               IsError(ErrorKind::kConfig, samples));
   EXPECT_THAT(
-      StatusOf(with(R"(op: "pad" input: "y" attribute { name: "before" integer: 1 integer: 0 })"
-                    R"( attribute { name: "after" integer: 0 integer: 0 })")),
+      ParseStatus(with(R"(op: "pad" input: "y" attribute { name: "before" integer: 1 integer: 0 })"
+                       R"( attribute { name: "after" integer: 0 integer: 0 })")),
       IsError(ErrorKind::kConfig, samples));
-  EXPECT_THAT(StatusOf(with(R"(op: "matmul" input: "y" input: "y")"
-                            R"( attribute { name: "transpose" integer: 1 })")),
+  EXPECT_THAT(ParseStatus(with(R"(op: "matmul" input: "y" input: "y")"
+                               R"( attribute { name: "transpose" integer: 1 })")),
               IsError(ErrorKind::kConfig, "expected matrices for [-1, 4]"));
-  EXPECT_THAT(StatusOf(with(
+  EXPECT_THAT(ParseStatus(with(
                   R"(op: "repeat" input: "y" attribute { name: "size" integer: -2 integer: 4 })")),
               IsError(ErrorKind::kConfig, "expected sizes of [-2, 4], or 1"));
-  EXPECT_THAT(StatusOf(with(R"(op: "add" input: "y" input: "features")")),
+  EXPECT_THAT(ParseStatus(with(R"(op: "add" input: "y" input: "features")")),
               IsError(ErrorKind::kConfig, "expected sizes of [-1, 4], or 1"));
 }
 
@@ -514,7 +514,7 @@ std::multimap<std::string, DType> TypesInBf16(std::string_view text) {
   return types;
 }
 
-TEST(GraphNetworkTest, CountsAndIdsAreF32WhereActivationsHave16Bits) {
+TEST(GraphNetworkTest, CountsAndIdsAreF32With16BitActivations) {
   constexpr std::string_view kIds = R"graph(version: 1
 input { name: "tokens" type: I64 size: -1 size: 3 }
 parameter { name: "table" size: 900 size: 4 }
@@ -539,7 +539,7 @@ output: "y"
 }
 
 // As BERT's segments where the data have none.
-TEST(GraphNetworkTest, KnownRowsOfAnEmbeddingAreAddedInBf16) {
+TEST(GraphNetworkTest, AddsConstantEmbeddingRowsInBf16) {
   const auto types = TypesInBf16(R"graph(version: 1
 input { name: "tokens" type: I64 size: -1 size: 3 }
 parameter { name: "table" size: 300 size: 5 }
@@ -555,10 +555,10 @@ output: "y"
   EXPECT_EQ(types.find("combine_add")->second, DType::kBF16);
 }
 
-TEST(GraphNetworkTest, PartsOfATableAreAddedToRows) {
+TEST(GraphNetworkTest, AddsPartsOfTableToRows) {
   const auto add = [](std::string_view table) {
-    return StatusOf(With(R"(node { name: "y" op: "linear" input: "features")",
-                         StrCat(R"(parameter { name: "table" )", table, R"( }
+    return ParseStatus(With(R"(node { name: "y" op: "linear" input: "features")",
+                            StrCat(R"(parameter { name: "table" )", table, R"( }
 node { name: "rows" op: "view" input: "features"
   attribute { name: "size" integer: -1 integer: 2 integer: 3 } }
 node { name: "part" op: "slice" input: "table" attribute { name: "dim" integer: 1 }
@@ -572,7 +572,7 @@ node { name: "y" op: "linear" input: "moved")")));
   EXPECT_THAT(add("size: 1 size: 5 size: 2"), IsError(ErrorKind::kConfig, "node 'sum'"));
 }
 
-TEST(GraphNetworkTest, ConstantsAreInNoFileOfWeights) {
+TEST(GraphNetworkTest, WeightsFileHasNoConstants) {
   const auto model = Model::MakeWithoutData(GoldenSpec("rotary"));
   ASSERT_TRUE(model.ok());
   std::vector<float> values(static_cast<std::size_t>(model->layout().size()), 9);
@@ -587,8 +587,8 @@ TEST(GraphNetworkTest, ConstantsAreInNoFileOfWeights) {
     EXPECT_LE(std::ranges::max(found), 1.0F) << entry.name;  // what the graph says
   }
   EXPECT_EQ(constants, 3);  // cos, sin, the window
-  EXPECT_EQ(FunctionsOf("rotary").at("batched_product"), 4);
-  EXPECT_EQ(FunctionsOf("excite").at("conv2d_input_gradient"), 1);
+  EXPECT_EQ(CountByFunction("rotary").at("batched_product"), 4);
+  EXPECT_EQ(CountByFunction("excite").at("conv2d_input_gradient"), 1);
 }
 
 }  // namespace

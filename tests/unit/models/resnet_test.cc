@@ -16,7 +16,7 @@
 namespace gaccd {
 namespace {
 
-TEST(ResnetTest, TensorsAreNamedAsTorchvisions) {
+TEST(ResnetTest, TensorNamesEqualTorchvision) {
   std::ifstream golden(GACCD_GOLDEN_DIR "/resnet_names.txt");
   std::map<std::string, std::vector<std::string>> expected;
   for (std::string model, tensor; golden >> model && std::getline(golden, tensor);) {
@@ -50,7 +50,7 @@ ModelSpec Small(std::int64_t channels) {
                                      .stem = ResnetStem::kSmall}};
 }
 
-TEST(ResnetTest, TakesGreyImagesWithoutChannelsAndSquareOnesAsVectors) {
+TEST(ResnetTest, AcceptsGreyImagesWithoutChannelsAndSquareVectors) {
   for (const Shape& image : {Shape{1, 8, 8}, Shape{8, 8}, Shape{64}}) {
     const auto model = Model::Make(Small(1), ImageSample(image));
     ASSERT_TRUE(model.ok()) << ToString(image) << ": " << model.status().message();
@@ -64,7 +64,7 @@ TEST(ResnetTest, TakesGreyImagesWithoutChannelsAndSquareOnesAsVectors) {
               IsError(ErrorKind::kConfig, "[1, 8, 8]"));
 }
 
-TEST(ResnetTest, NormsOfMicroBatchesNeedNoSumOverTheUpdate) {
+TEST(ResnetTest, MicroBatchNormsNeedNoUpdateSum) {
   ModelSpec spec = Small(1);
   auto& resnet = std::get<ResnetSpec>(spec.architecture);
   const auto window = Model::Make(spec, ImageSample({8, 8}));
@@ -84,7 +84,7 @@ TEST(ResnetTest, NormsOfMicroBatchesNeedNoSumOverTheUpdate) {
   EXPECT_TRUE(frozen->running_statistics().empty());
 }
 
-TEST(ResnetTest, GroupNormsNeedNoSumOverTheUpdate) {
+TEST(ResnetTest, GroupNormsNeedNoUpdateSum) {
   ModelSpec spec = Small(1);
   std::get<ResnetSpec>(spec.architecture).groups = 2;
   const auto model = Model::Make(spec, ImageSample({8, 8}));

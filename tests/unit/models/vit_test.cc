@@ -12,7 +12,7 @@ namespace gaccd {
 namespace {
 
 // timm: sum(p.numel() for p in create_model(NAME).parameters())
-TEST(VitTest, HasTheParametersOfTimm) {
+TEST(VitTest, HasParametersOfTimm) {
   const std::pair<VitSpec, std::int64_t> sizes[] = {
       {{.width = 192, .heads = 3}, 5717416},   // vit_tiny_patch16_224
       {{.width = 384, .heads = 6}, 22050664},  // vit_small_patch16_224
@@ -40,7 +40,7 @@ ModelSpec SmallVit(std::int64_t channels) {
                                   .classes = 10}};
 }
 
-TEST(VitTest, TakesGreyImagesWithoutChannelsAndVectors) {
+TEST(VitTest, AcceptsGreyImagesWithoutChannelsAndVectors) {
   for (const Shape& image : {Shape{1, 8, 8}, Shape{8, 8}, Shape{64}}) {
     const auto model = Model::Make(SmallVit(1), LabelledImages(image));
     ASSERT_TRUE(model.ok()) << ToString(image) << ": " << model.status().message();

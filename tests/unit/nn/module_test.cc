@@ -29,7 +29,7 @@ class Pair : public Module {
   Linear second_;
 };
 
-TEST(ModuleTest, NamesOfModulesWithinModulesAreJoinedWithDots) {
+TEST(ModuleTest, JoinsNestedNamesWithDots) {
   ParameterList list;
   const Pair pair(Scope(list) / "pair");
   std::vector<std::string> names;
@@ -38,7 +38,7 @@ TEST(ModuleTest, NamesOfModulesWithinModulesAreJoinedWithDots) {
                                           "pair.block.7.second.weight"));
 }
 
-TEST(ModuleTest, ATiedParameterIsOneValueOfTheGraph) {
+TEST(ModuleTest, TiedParameterIsOneGraphValue) {
   ParameterList list;
   const Pair pair{Scope(list)};
   Graph graph;
@@ -52,7 +52,7 @@ TEST(ModuleTest, ATiedParameterIsOneValueOfTheGraph) {
   EXPECT_TRUE(recorder.status().ok());
 }
 
-TEST(ModuleTest, TheFirstRefusalIsKeptAndNamesItsModule) {
+TEST(ModuleTest, KeepsFirstRefusalAndNamesModule) {
   ParameterList list;
   const Pair pair(Scope(list) / "pair");
   Graph graph;
@@ -68,7 +68,7 @@ TEST(ModuleTest, TheFirstRefusalIsKeptAndNamesItsModule) {
   EXPECT_THAT(other, HasMessage(HasSubstr("'tokens'")));
 }
 
-TEST(ModuleTest, InputsAreBoundByName) {
+TEST(ModuleTest, BindsInputsByName) {
   using From = BoundInput::From;
   const ParameterList none;
   Graph graph;

@@ -19,8 +19,8 @@ class AttentionFallback : public testing::Test {
   void TearDown() override { standin::SetSdpa(); }
 
   // The warnings of two equal layers and of their gradients.
-  static std::vector<std::string> WarningsOf(DType dtype, const standin::SdpaOptions& options,
-                                             const DnnOpener& opener = &standin::OpenDnn) {
+  static std::vector<std::string> CollectWarnings(DType dtype, const standin::SdpaOptions& options,
+                                                  const DnnOpener& opener = &standin::OpenDnn) {
     standin::SetSdpa(options);
     const auto context = MakeTestContext(opener);
     const auto kernels = MakeCudaKernels(*context);
@@ -42,37 +42,37 @@ class AttentionFallback : public testing::Test {
   }
 };
 
-TEST_F(AttentionFallback, TheLibraryIsForBf16AndFp16) {
-  EXPECT_THAT(WarningsOf(DType::kBF16, {}), IsEmpty());
+TEST_F(AttentionFallback, LibraryIsUsedForBf16AndFp16Only) {
+  EXPECT_THAT(CollectWarnings(DType::kBF16, {}), IsEmpty());
   EXPECT_EQ(standin::CountSdpa().plans, 4);
   EXPECT_EQ(standin::CountSdpa().fp16, 0);
-  EXPECT_THAT(WarningsOf(DType::kFP16, {}), IsEmpty());
+  EXPECT_THAT(CollectWarnings(DType::kFP16, {}), IsEmpty());
   EXPECT_EQ(standin::CountSdpa().fp16, 4);
-  EXPECT_THAT(WarningsOf(DType::kF32, {}), IsEmpty());
+  EXPECT_THAT(CollectWarnings(DType::kF32, {}), IsEmpty());
   EXPECT_EQ(standin::CountSdpa().plans, 0);
 }
 
-TEST_F(AttentionFallback, WithoutALibraryNobodyIsAsked) {
-  EXPECT_THAT(WarningsOf(DType::kBF16, {}, nullptr), IsEmpty());
+TEST_F(AttentionFallback, DoesNotOpenLibraryIfThereIsNone) {
+  EXPECT_THAT(CollectWarnings(DType::kBF16, {}, nullptr), IsEmpty());
   EXPECT_EQ(standin::CountSdpa().plans, 0);
 }
 
-TEST_F(AttentionFallback, OneThatDoesNotStartIsAWarning) {
-  EXPECT_THAT(WarningsOf(DType::kBF16, {.does_not_start = "no memory for a handle"}),
+TEST_F(AttentionFallback, LibraryThatFailsToStartIsAWarning) {
+  EXPECT_THAT(CollectWarnings(DType::kBF16, {.does_not_start = "no memory for a handle"}),
               ElementsAre("attention by gaccd's own kernel, some 20 times slower: "
                           "no memory for a handle"));
   EXPECT_EQ(standin::CountSdpa().plans, 0);
 }
 
-TEST_F(AttentionFallback, OneThatRefusesIsAWarning) {
-  EXPECT_THAT(WarningsOf(DType::kBF16, {.refuses_backward = true}),
+TEST_F(AttentionFallback, LibraryThatRefusesIsAWarning) {
+  EXPECT_THAT(CollectWarnings(DType::kBF16, {.refuses_backward = true}),
               ElementsAre(AllOf(HasSubstr("gradient of attention of 2 sequences of 10 rows"),
                                 HasSubstr("no engine"))));
   EXPECT_EQ(standin::CountSdpa().plans, 2);
 }
 
 // Of a GPT-2 with long rows: 25 GB for the deterministic gradient, 0.4 GB for the other one.
-TEST_F(AttentionFallback, AGradientIsDeterministicWhereTheContextIs) {
+TEST_F(AttentionFallback, GradientIsDeterministicIfContextIs) {
   const AttentionOptions options{.heads = 12, .length = 8192, .causal = true};
   constexpr std::int64_t kRows = 16 * 8192;
   const ValueSpec y{{kRows, 768}, DType::kBF16};
@@ -98,7 +98,7 @@ TEST_F(AttentionFallback, AGradientIsDeterministicWhereTheContextIs) {
 }
 
 // Convolutions go another way, and say so once for each pass.
-TEST_F(AttentionFallback, AConvolutionThatIsRefusedIsAWarning) {
+TEST_F(AttentionFallback, RefusedConvolutionIsAWarning) {
   for (const bool refuses : {false, true}) {
     standin::SetSdpa({.refuses_convolutions = refuses});
     for (const GraphCase& test_case : ImageCases()) {
@@ -124,7 +124,7 @@ TEST_F(AttentionFallback, AConvolutionThatIsRefusedIsAWarning) {
 
 // The library's y and sums are what the own gradient kernel takes; it computes no rows beyond
 // lengths.
-TEST_F(AttentionFallback, TheGradientMayBeTheOwnKernels) {
+TEST_F(AttentionFallback, GradientMayUseOwnKernel) {
   for (const GraphCase& test_case : SequenceCases()) {
     if (!std::string_view(test_case.name).starts_with("attention")) continue;
     SCOPED_TRACE(test_case.name);

@@ -194,7 +194,7 @@ class AttentionLibrary : public testing::Test {
   double worst_gradients_ = 0;
 };
 
-TEST_F(AttentionLibrary, EqualsTheOwnKernelInF32) {
+TEST_F(AttentionLibrary, EqualsOwnKernelInF32) {
   for (const bool causal : {false, true}) {
     // 64 and 192: half a tile of cuDNN's is left over.
     for (const std::int64_t length : {2, 64, 77, 192}) Compare({2, 3, length, 64, causal});
@@ -207,7 +207,7 @@ TEST_F(AttentionLibrary, EqualsTheOwnKernelInF32) {
       StrCat(worst_y_, " and ", worst_gradients_));
 }
 
-TEST_F(AttentionLibrary, Fp16EqualsTheOwnKernelInF32) {
+TEST_F(AttentionLibrary, Fp16EqualsOwnKernelInF32) {
   for (const bool causal : {false, true}) {
     for (const std::int64_t length : {64, 77}) Compare({2, 3, length, 64, causal}, DType::kFP16);
     Compare({4, 2, 70, 16, causal, {70, 1, 33, 64}}, DType::kFP16);
@@ -216,7 +216,7 @@ TEST_F(AttentionLibrary, Fp16EqualsTheOwnKernelInF32) {
            StrCat(worst_y_, " and ", worst_gradients_));
 }
 
-TEST_F(AttentionLibrary, AGradientThatIsNotDeterministic) {
+TEST_F(AttentionLibrary, NondeterministicGradient) {
   for (const bool causal : {false, true}) {
     Compare({2, 3, 192, 64, causal}, DType::kBF16, /*any_order=*/true);
     Compare({4, 2, 70, 16, causal, {70, 1, 33, 64}}, DType::kFP16, /*any_order=*/true);
@@ -238,7 +238,7 @@ TEST_F(AttentionLibrary, LengthsOfSequences) {
            StrCat(worst_y_, " and ", worst_gradients_, " compared with f32"));
 }
 
-TEST_F(AttentionLibrary, TheSameBitsAgainAndInAGraph) {
+TEST_F(AttentionLibrary, RepeatsBitForBitAlsoInGraph) {
   Attentions attentions(*by_library_, DType::kBF16,
                         tests::kSanitized ? Case{3, 2, 70, 64, true, {70, 50, 9}}
                                           : Case{3, 4, 200, 64, true, {200, 150, 9}});
@@ -261,7 +261,7 @@ TEST_F(AttentionLibrary, TheSameBitsAgainAndInAGraph) {
   EXPECT_TRUE(in_graph);
 }
 
-TEST_F(AttentionLibrary, WhatItDoesNotTakeIsDoneByTheOwnKernelAndSaid) {
+TEST_F(AttentionLibrary, UnsupportedCaseUsesOwnKernelAndWarns) {
   const Case odd{2, 2, 50, 20};
   Attentions expected(*own_, DType::kF32, odd);
   Attentions found(*by_library_, DType::kBF16, odd);

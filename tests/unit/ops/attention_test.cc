@@ -39,8 +39,9 @@ struct Reference {
 };
 
 // dy = factor (y - t).
-Reference ReferenceOf(const Sizes& z, bool causal, const std::vector<std::int32_t>& lengths,
-                      std::span<const float> qkv, std::span<const float> targets, double factor) {
+Reference ComputeReference(const Sizes& z, bool causal, const std::vector<std::int32_t>& lengths,
+                           std::span<const float> qkv, std::span<const float> targets,
+                           double factor) {
   Reference r{std::vector<double>(targets.size()), std::vector<double>(qkv.size())};
   const double scale = 1 / std::sqrt(static_cast<double>(z.width));
   for (std::int64_t n = 0; n < z.sequences * z.heads; ++n) {
@@ -90,7 +91,7 @@ Reference ReferenceOf(const Sizes& z, bool causal, const std::vector<std::int32_
   return r;
 }
 
-double ErrorOf(std::span<const float> found, const std::vector<double>& expected) {
+double RelativeErrorOfRounded(std::span<const float> found, const std::vector<double>& expected) {
   std::vector<float> rounded(expected.begin(), expected.end());
   return RelativeError(found, rounded);
 }
@@ -122,13 +123,13 @@ void Check(const Sizes& z, bool causal, const std::vector<std::int32_t>& lengths
   const double factor =
       2 * static_cast<double>(GraphBench::kWeight) / static_cast<double>(z.heads * z.width);
   const Reference expected =
-      ReferenceOf(z, causal, lengths, bench.parameter("qkv"), bench.input(t), factor);
+      ComputeReference(z, causal, lengths, bench.parameter("qkv"), bench.input(t), factor);
   const auto count = expected.y.size();
-  EXPECT_LT(ErrorOf({bench.executor().Output<float>(y), count}, expected.y), error);
-  EXPECT_LT(ErrorOf(bench.gradient("qkv"), expected.dqkv), 2 * error);
+  EXPECT_LT(RelativeErrorOfRounded({bench.executor().Output<float>(y), count}, expected.y), error);
+  EXPECT_LT(RelativeErrorOfRounded(bench.gradient("qkv"), expected.dqkv), 2 * error);
 }
 
-TEST(AttentionTest, EqualsTheFormulas) {
+TEST(AttentionTest, EqualsFormulas) {
   for (const double error : {kF32Error, kBf16Error}) {
     for (const bool causal : {false, true}) {
       Check({1, 1, 1, 1}, causal, {}, error);
@@ -145,7 +146,7 @@ TEST(AttentionTest, EqualsTheFormulas) {
 }
 
 // q, k and v apart give the same bits as packed ones.
-TEST(AttentionTest, PartsAreThoseOfThePackedRows) {
+TEST(AttentionTest, PartsEqualPackedRows) {
   const AttentionOptions options{.heads = 3, .length = 50, .causal = true};
   GraphBench packed;
   GraphBench apart;
@@ -206,7 +207,7 @@ TEST(AttentionTest, PaddingIsNotRead) {
 }
 
 // A NaN that is seen reaches every row that sees it.
-TEST(AttentionTest, NanGoesThrough) {
+TEST(AttentionTest, PropagatesNan) {
   GraphBench bench;
   const ValueId qkv = bench.Parameter("qkv", {60, 3 * 4});
   const ValueId y = bench.Apply(

@@ -78,7 +78,7 @@ class BatchNormTest : public testing::TestWithParam<Shape> {
   ValueId y_ = 0;
 };
 
-TEST_P(BatchNormTest, NormalisesByTheStatisticsOfItsChannel) {
+TEST_P(BatchNormTest, NormalisesByChannelStatistics) {
   Record(NormGroup::kUpdate);
   for (float& value : bench_.parameter("x")) value += 1e4F;  // many deviations from 0
   bench_.Run();
@@ -97,23 +97,23 @@ TEST_P(BatchNormTest, NormalisesByTheStatisticsOfItsChannel) {
   }
 }
 
-TEST_P(BatchNormTest, GradientsThroughTheStatisticsEqualDifferences) {
+TEST_P(BatchNormTest, GradientsThroughStatisticsEqualFiniteDifferences) {
   Record(NormGroup::kUpdate);
   ExpectDifferences();
 }
 
-TEST_P(BatchNormTest, GradientsWithFixedStatisticsEqualDifferences) {
+TEST_P(BatchNormTest, GradientsWithFixedStatisticsEqualFiniteDifferences) {
   Record(NormGroup::kNone);
   ExpectDifferences();
 }
 
-TEST_P(BatchNormTest, GradientsThroughTheStatisticsOfRunsEqualDifferences) {
+TEST_P(BatchNormTest, GradientsThroughRunStatisticsEqualFiniteDifferences) {
   Record(NormGroup::kRuns);
   ExpectDifferences();
 }
 
 // Each part of a run as if it were all samples.
-TEST_P(BatchNormTest, RunsAreNormalisedByThemselves) {
+TEST_P(BatchNormTest, NormalisesEachRunSeparately) {
   Record(NormGroup::kRuns);
   bench_.Run();
   const std::span<const float> x = bench_.parameter("x");
@@ -138,13 +138,13 @@ TEST_P(BatchNormTest, RunsAreNormalisedByThemselves) {
 }
 
 // Here the update has one micro-batch; a graph of such norms alone has no segments.
-TEST_P(BatchNormTest, AMicroBatchByItselfIsAnUpdateOfItAlone) {
+TEST_P(BatchNormTest, SeparateMicroBatchEqualsUpdateOfOneMicroBatch) {
   Record(NormGroup::kMicroBatch);
   EXPECT_EQ(bench_.executor().update_sums(), 0U);
   ExpectDifferences();
 }
 
-TEST_P(BatchNormTest, ALaterMicroStepAddsToTheGradients) {
+TEST_P(BatchNormTest, LaterMicroStepAddsToGradients) {
   Record(NormGroup::kUpdate);
   bench_.Run();
   const float gamma = bench_.gradient("gamma")[0], beta = bench_.gradient("beta")[0];
@@ -192,7 +192,7 @@ class FusedBatchNormTest : public testing::TestWithParam<bool> {
   static constexpr std::int64_t kChannels = 18;
 };
 
-TEST_P(FusedBatchNormTest, HasTheBitsOfItsFunctionsOneByOne) {
+TEST_P(FusedBatchNormTest, IsBitIdenticalToSeparateFunctions) {
   if (GetParam() && Bf16OfCpu() == CpuBf16::kNone) {
     GTEST_SKIP() << "this CPU has " << Name(Bf16OfCpu());
   }
@@ -218,7 +218,7 @@ INSTANTIATE_TEST_SUITE_P(Precisions, FusedBatchNormTest, testing::Bool(),
                          [](const auto& bf16) { return std::string(bf16.param ? "bf16" : "f32"); });
 
 // Nobody may read what is no longer there: y is read by another function, or twice by the sum.
-TEST(FuseBatchNormsTest, AResultWithAnotherReaderStays) {
+TEST(FuseBatchNormsTest, KeepsResultWithAnotherReader) {
   for (const bool twice : {false, true}) {
     GraphBench bench;
     const ValueId x = bench.Parameter("x", {4, 3});
@@ -242,7 +242,7 @@ TEST(FuseBatchNormsTest, AResultWithAnotherReaderStays) {
   }
 }
 
-TEST(UpdateSumTest, AGraphWithSumsOverTheUpdateRunsSegmentBySegment) {
+TEST(UpdateSumTest, RunsGraphWithUpdateSumsInSegments) {
   GraphBench bench;
   const ValueId x = bench.Parameter("x", {4, 2});
   const ValueId sums = bench.Apply(std::make_shared<UpdateSum>(),
@@ -255,7 +255,7 @@ TEST(UpdateSumTest, AGraphWithSumsOverTheUpdateRunsSegmentBySegment) {
   EXPECT_THAT(bench.executor().Run(true), IsError(ErrorKind::kInternal, "segment by segment"));
 }
 
-TEST(RunningStatisticsTest, AddOnceAnUpdateWithTheUnbiasedVariance) {
+TEST(RunningStatisticsTest, AddOncePerUpdateWithUnbiasedVariance) {
   // Two channels, n = 4: x = 1 1 3 3 and 2 2 2 2.
   const std::vector<double> sums = {8, 8, 20, 16, 4};
   std::vector<float> mean = {0, 1}, variance = {1, 1};
@@ -267,7 +267,7 @@ TEST(RunningStatisticsTest, AddOnceAnUpdateWithTheUnbiasedVariance) {
 }
 
 // Two channels, micro-batches of two values: 1 3 and 2 2, then 5 9 and 0 6.
-TEST(MicroStatisticsTest, AddUpOverTheMicroBatchesOfAnUpdate) {
+TEST(MicroStatisticsTest, AccumulateOverMicroBatches) {
   GraphBench bench;
   const ValueId x = bench.Parameter("x", {2, 2});
   const ValueId sums = bench.Apply(std::make_shared<ChannelSums>(), {x});
@@ -292,7 +292,7 @@ TEST(MicroStatisticsTest, AddUpOverTheMicroBatchesOfAnUpdate) {
   EXPECT_THAT(bench.gradient("n"), testing::ElementsAre(2)) << "another update";
 }
 
-TEST(RunningStatisticsTest, OfMicroBatchesAreMeansOverThem) {
+TEST(RunningStatisticsTest, AverageOverMicroBatches) {
   const std::vector<double> sums = {18, 10, 20, 36, 4};  // as above
   std::vector<float> mean = {0, 1}, variance = {1, 1};
   float updates = 6;
@@ -302,7 +302,7 @@ TEST(RunningStatisticsTest, OfMicroBatchesAreMeansOverThem) {
   EXPECT_EQ(updates, 7);
 }
 
-TEST(RunningStatisticsTest, OfRunsAreAddedAsThoseOfMicroBatches) {
+TEST(RunningStatisticsTest, AverageOverRuns) {
   // n = 2: 1 3 and 2 2; n = 3: 0 3 6 and 1 1 1; and none.
   const std::vector<double> runs = {4, 4, 10, 8, 2, 9, 3, 45, 3, 3, 0, 0, 0, 0, 0};
   std::vector<double> total(5, -1.0);
@@ -310,7 +310,7 @@ TEST(RunningStatisticsTest, OfRunsAreAddedAsThoseOfMicroBatches) {
   EXPECT_THAT(total, testing::ElementsAre(13, 7, 2 * 2 + 3 * 9, 0, 5));
 }
 
-TEST(RunsTest, SamplesBeyondTheLastRunAreAnError) {
+TEST(RunsTest, SamplesBeyondLastRunAreAnError) {
   GraphBench bench;
   const NormRuns runs{.size = 3, .count = 2, .samples = 4};
   bench.graph().MarkOutput(
@@ -323,7 +323,7 @@ TEST(RunsTest, SamplesBeyondTheLastRunAreAnError) {
 
 // Inputs about 1e20 have a variance that float32 does not hold, while loss and gradients are
 // finite.
-TEST(RunningStatisticsTest, WhatFloat32DoesNotHoldIsSeenBefore) {
+TEST(RunningStatisticsTest, DetectFloat32Overflow) {
   std::vector<float> mean = {0}, variance = {1};
   float updates = 0;
   const RunningStatistics running{mean.data(), variance.data(), &updates};

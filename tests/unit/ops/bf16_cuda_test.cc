@@ -135,7 +135,7 @@ class HostReference {
 
 class Bf16Cuda : public testing::TestWithParam<LossKind> {};
 
-ValueId InputOf(const std::vector<nn::GraphInput>& inputs, std::string_view name) {
+ValueId FindInput(const std::vector<nn::GraphInput>& inputs, std::string_view name) {
   const auto found = std::ranges::find(inputs, name, &nn::GraphInput::name);
   EXPECT_NE(found, inputs.end()) << name;
   return found == inputs.end() ? 0 : found->value;
@@ -146,7 +146,7 @@ ValueId InputOf(const std::vector<nn::GraphInput>& inputs, std::string_view name
 TEST_P(Bf16Cuda, TrainsLikeF32) {
   const std::vector<std::int64_t> widths = {40, 64, 24, 10};
   const Model model = MakeMlp(widths, GetParam());
-  Samples samples(SampleOf(widths, GetParam()), 33, 5);
+  Samples samples(MakeSampleSpec(widths, GetParam()), 33, 5);
   BenchTrainer cpu(model, {.micro_batches = {33}});
   const double loss = cpu.MicroStep(samples.All(), kLossWeight, true);
   const HostReference reference(widths, model, cpu, samples, GetParam());
@@ -156,13 +156,13 @@ TEST_P(Bf16Cuda, TrainsLikeF32) {
     GpuBench gpu(recorded.graph, model.layout(), cpu.parameters(),
                  {.fuse = fuse, .copy = DType::kBF16});
     ASSERT_FALSE(HasFatalFailure());
-    gpu.BindInput(InputOf(recorded.inputs, "features"), std::span<const float>(samples.features));
+    gpu.BindInput(FindInput(recorded.inputs, "features"), std::span<const float>(samples.features));
     gpu.BindInput(recorded.weight, std::span(&kLossWeight, 1));
     if (GetParam() == LossKind::kSoftmaxCrossEntropy) {
-      gpu.BindInput(InputOf(recorded.inputs, "labels"),
+      gpu.BindInput(FindInput(recorded.inputs, "labels"),
                     std::span<const std::int32_t>(samples.labels));
     } else {
-      gpu.BindInput(InputOf(recorded.inputs, "targets"), std::span<const float>(samples.targets));
+      gpu.BindInput(FindInput(recorded.inputs, "targets"), std::span<const float>(samples.targets));
     }
     gpu.Run();
     EXPECT_NEAR(gpu.Output<double>(recorded.loss_sum) / loss, 1, 4e-3);
@@ -186,7 +186,7 @@ INSTANTIATE_TEST_SUITE_P(All, Bf16Cuda,
 
 // A GPT with the fused functions against the single ones: the same but for roundings that a fused
 // function does not do, of GELU's input before its output.
-TEST(Bf16GraphCuda, AGptIsTheSameWithFusedFunctions) {
+TEST(Bf16GraphCuda, FusedGptEqualsUnfused) {
   const GptSpec spec{.vocabulary = 33, .context = 8, .layers = 2, .heads = 2, .width = 16};
   const Result<Model> model =
       Model::MakeWithoutData({.loss = SoftmaxCrossEntropySpec{}, .architecture = spec});
@@ -222,8 +222,8 @@ TEST(Bf16GraphCuda, AGptIsTheSameWithFusedFunctions) {
                                   return node.function->name().starts_with("linear_gelu_tanh");
                                 }),
           fuse ? 4 : 0);
-      gpu->BindInput(InputOf(recorded.inputs, "tokens"), std::span<const std::int32_t>(tokens));
-      gpu->BindInput(InputOf(recorded.inputs, "labels"), std::span<const std::int32_t>(labels));
+      gpu->BindInput(FindInput(recorded.inputs, "tokens"), std::span<const std::int32_t>(tokens));
+      gpu->BindInput(FindInput(recorded.inputs, "labels"), std::span<const std::int32_t>(labels));
       gpu->BindInput(recorded.weight, std::span(&kLossWeight, 1));
       gpu->Run();
       return gpu;
@@ -247,7 +247,7 @@ TEST(Bf16GraphCuda, AGptIsTheSameWithFusedFunctions) {
 TEST(Bf16GraphCuda, EvaluatesLikeF32) {
   const std::vector<std::int64_t> widths = {40, 64, 10};
   const Model model = MakeMlp(widths);
-  Samples samples(SampleOf(widths, LossKind::kSoftmaxCrossEntropy), 50, 5);
+  Samples samples(MakeSampleSpec(widths, LossKind::kSoftmaxCrossEntropy), 50, 5);
   BenchTrainer cpu(model, {.eval_batches = {50}});
   const auto expected = ValueOrThrow(cpu.replica().Evaluate(samples.All()));
   for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
@@ -256,8 +256,9 @@ TEST(Bf16GraphCuda, EvaluatesLikeF32) {
       GpuBench gpu(recorded.graph, model.layout(), cpu.parameters(),
                    {.fuse = fuse, .copy = DType::kBF16});
       ASSERT_FALSE(HasFatalFailure());
-      gpu.BindInput(InputOf(recorded.inputs, "features"), std::span<const float>(samples.features));
-      gpu.BindInput(InputOf(recorded.inputs, "labels"),
+      gpu.BindInput(FindInput(recorded.inputs, "features"),
+                    std::span<const float>(samples.features));
+      gpu.BindInput(FindInput(recorded.inputs, "labels"),
                     std::span<const std::int32_t>(samples.labels));
       gpu.Run();
       const bool exact = precision == Precision::kF32;
@@ -270,14 +271,14 @@ TEST(Bf16GraphCuda, EvaluatesLikeF32) {
   }
 }
 
-TEST(Bf16GraphCuda, WithoutTheCopyOfTheWeightsItIsAnError) {
+TEST(Bf16GraphCuda, FailsWithoutWeightCopy) {
   const Model model = MakeMlp({4, 4});
   auto recorded = ValueOrThrow(model.RecordTraining({2}, Precision::kBF16));
   const std::vector<float> parameters(static_cast<std::size_t>(model.layout().size()));
   GpuBench gpu(recorded.graph, model.layout(), parameters, {.copy = DType::kF32});
   ASSERT_FALSE(testing::Test::HasFatalFailure());
   const std::vector<float> features(8);
-  gpu.BindInput(InputOf(recorded.inputs, "features"), std::span(features));
+  gpu.BindInput(FindInput(recorded.inputs, "features"), std::span(features));
   EXPECT_THAT(gpu.Enqueue(true), IsError(ErrorKind::kInternal, "copy in 16 bits"));
 }
 

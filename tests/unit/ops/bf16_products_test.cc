@@ -47,7 +47,7 @@ TEST(RoundProductsToBf16, RoundsEveryOperandOnce) {
 }
 
 // Of the two norms, the second one is read by more than products.
-TEST(RoundProductsToBf16, LeavesTheRoundingToWhatMakesAValue) {
+TEST(RoundProductsToBf16, ProducerRoundsValue) {
   GraphBench bench;
   const auto norm = [&](const std::string& name, ValueId x) {
     return bench.Apply(std::make_shared<LayerNorm>(), {x, bench.Parameter(name + ".weight", {8}),

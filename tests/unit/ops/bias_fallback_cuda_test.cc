@@ -83,20 +83,20 @@ class LinearCuda : public testing::TestWithParam<WeightOrder> {
   }
 };
 
-TEST_P(LinearCuda, EpiloguesThatAreThere) { ExpectSameGradients({}, 0, 1); }
+TEST_P(LinearCuda, UsesAvailableEpilogues) { ExpectSameGradients({}, 0, 1); }
 
-TEST_P(LinearCuda, BiasGradientByAnOwnKernel) {
+TEST_P(LinearCuda, BiasGradientInOwnKernel) {
   ExpectSameGradients({.not_supported = {Sums()}}, 1, 0);
   ExpectSameGradients({.refused = {Sums()}}, 1, 0);
 }
 
-TEST_P(LinearCuda, BiasAndReluByAnOwnKernel) {
+TEST_P(LinearCuda, BiasAndReluInOwnKernel) {
   const std::set<cublasLtEpilogue_t> bias = {CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_RELU_BIAS};
   ExpectSameGradients({.not_supported = bias}, 2, 1);
   ExpectSameGradients({.refused = bias}, 2, 1);
 }
 
-TEST_P(LinearCuda, InFewTilesTheBiasGradientIsOfAKernel) {
+TEST_P(LinearCuda, BiasGradientOfFewTilesUsesKernel) {
   GraphBench host;
   Prepare(host, GetParam(), {300, 127, 129, 9});
   GpuBench gpu(host, {});
@@ -106,7 +106,7 @@ TEST_P(LinearCuda, InFewTilesTheBiasGradientIsOfAKernel) {
 }
 
 // By the clock, also where the tiles are few.
-TEST_P(LinearCuda, TheFasterWayOfABiasGradient) {
+TEST_P(LinearCuda, UsesFasterBiasGradient) {
   const standin::VirtualClock clock;
   for (const bool sums_are_slow : {true, false}) {
     GraphBench host;
@@ -161,7 +161,7 @@ class GeluCuda : public testing::TestWithParam<WeightOrder> {
 constexpr auto kKeep = CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 constexpr auto kSlope = CUBLASLT_EPILOGUE_DGELU;
 
-TEST_P(GeluCuda, InTheProducts) {
+TEST_P(GeluCuda, FusedIntoProducts) {
   GpuBench gpu(host_, Of(true));
   ASSERT_FALSE(HasFatalFailure());
   EXPECT_TRUE(gpu.notes().empty());
@@ -170,7 +170,7 @@ TEST_P(GeluCuda, InTheProducts) {
 }
 
 // cuBLASLt's GELU in f32 is off by 1e-5.
-TEST_P(GeluCuda, InF32ByAnOwnKernel) {
+TEST_P(GeluCuda, UsesOwnKernelInF32) {
   GraphBench host;
   Record(host, DType::kF32);
   GpuBench gpu(host, {});
@@ -182,7 +182,7 @@ TEST_P(GeluCuda, InF32ByAnOwnKernel) {
 }
 
 // Not offered, or offered and refused when they run.
-TEST_P(GeluCuda, ByAnOwnKernel) {
+TEST_P(GeluCuda, UsesOwnKernel) {
   for (const standin::CublasLtOptions& options :
        {standin::CublasLtOptions{.not_supported = {kKeep, kSlope}},
         standin::CublasLtOptions{.refused = {kKeep, kSlope}}}) {
@@ -232,7 +232,7 @@ TEST(OddVocabularyCuda, WithAStride) {
   }
 }
 
-TEST_P(GeluCuda, TheFasterWay) {
+TEST_P(GeluCuda, UsesFasterImplementation) {
   const standin::VirtualClock clock;
   for (const bool fused_is_slow : {true, false}) {
     using Epilogues = std::set<cublasLtEpilogue_t>;

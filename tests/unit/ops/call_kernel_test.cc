@@ -36,7 +36,7 @@ class Factory : public KernelFactory {
   }
 };
 
-TEST(CallKernel, FourInputsAndThreeOutputsArriveAtTheirPlaces) {
+TEST(CallKernel, PassesFourInputsAndThreeOutputs) {
   const ValueSpec one{{1}, DType::kF32};
   Graph graph;
   std::vector<ValueId> inputs;

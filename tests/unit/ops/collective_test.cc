@@ -25,7 +25,7 @@ void ExpectRefused(const Status& status, ErrorKind kind, const std::string& part
   EXPECT_THAT(status, HasMessage(HasSubstr(part)));
 }
 
-TEST(Collective, ShapesFollowTheRowsOfTheRanks) {
+TEST(Collective, ShapesDependOnRowsPerRank) {
   const RowsByRank rows{.rows = {3, 0, 5}, .rank = 1};
   const auto infer = [](const Function& function, ValueSpec input) {
     return function.Infer(std::array{std::move(input)}).value()[0];
@@ -37,7 +37,7 @@ TEST(Collective, ShapesFollowTheRowsOfTheRanks) {
   EXPECT_EQ(infer(AllReduceSum(), F32({3, 4})), F32({3, 4}));
 }
 
-TEST(Collective, RefusesWhatDoesNotFit) {
+TEST(Collective, RefusesMismatches) {
   const auto refused = [](const Function& function, ValueSpec input, const std::string& part) {
     ExpectRefused(function.Infer(std::array{std::move(input)}).status(), ErrorKind::kConfig, part);
   };
@@ -75,7 +75,7 @@ Result<std::vector<float>> RunOn(Communicator* comm, std::shared_ptr<const Funct
   return std::vector<float>(y, y + elements);
 }
 
-TEST(Collective, NeedsItsCommunicator) {
+TEST(Collective, RequiresCommunicator) {
   ExpectRefused(RunOn(nullptr, std::make_shared<AllReduceSum>(), {2}, {1, 2}).status(),
                 ErrorKind::kConfig, "'all_reduce_sum' needs a communicator");
   const auto comm = MakeSingle();
@@ -86,7 +86,7 @@ TEST(Collective, NeedsItsCommunicator) {
                 ErrorKind::kInternal, "expected a root below 1, found rank 1");
 }
 
-TEST(Collective, TheMeanDividesByTheCountAndNotByTheRanks) {
+TEST(Collective, MeanDividesByCountNotByRanks) {
   ExpectOk(RunThreadRanks(3, {}, [](Communicator& comm) {
     const float mine = 1.0F + static_cast<float>(comm.rank());
     GACCD_ASSIGN_OR_RETURN(const std::vector<float> y,
@@ -97,7 +97,7 @@ TEST(Collective, TheMeanDividesByTheCountAndNotByTheRanks) {
 }
 
 // 2^24 + 1 is no float; a quotient by 2^24 differs in the last place.
-TEST(Collective, TheMeanDividesByCountsThatAreNoFloat) {
+TEST(Collective, MeanDividesByCountsBeyondFloat) {
   const std::int64_t count = (std::int64_t{1} << 24) + 1;
   const auto comm = MakeSingle();
   std::vector<float> x;

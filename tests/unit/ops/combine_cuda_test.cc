@@ -32,9 +32,9 @@ struct SumShapes {
   Shape x, factor, y;
 };
 
-std::vector<double> SumsOf(const Values& x, const Values* factor, const Shape& y) {
-  const Shape steps = StepsOf(y);
-  const Shape of_factor = StepsOf(factor != nullptr ? factor->spec.shape : y);
+std::vector<double> ComputeSums(const Values& x, const Values* factor, const Shape& y) {
+  const Shape steps = BroadcastSteps(y);
+  const Shape of_factor = BroadcastSteps(factor != nullptr ? factor->spec.shape : y);
   std::vector<double> sums(static_cast<std::size_t>(Elements(y)));
   for (std::int64_t i = 0; i < Elements(x.spec.shape); ++i) {
     std::int64_t to = 0;
@@ -61,7 +61,7 @@ class SumCuda : public MakerTest {
     const Values factor(2, shapes.factor, factor_type);
     if (!shapes.factor.empty()) inputs.push_back({factor.spec, factor.gpu.data()});
     const std::vector<double> expected =
-        SumsOf(x, shapes.factor.empty() ? nullptr : &factor, shapes.y);
+        ComputeSums(x, shapes.factor.empty() ? nullptr : &factor, shapes.y);
     const ReduceSum function(shapes.y, y_type);
     const GpuFloats y(y_type, std::vector<float>(expected.size(), 3));
     for (const bool add : {false, true}) {
@@ -72,7 +72,7 @@ class SumCuda : public MakerTest {
       for (std::size_t i = 0; i < found.size(); ++i) {
         const double wanted = (add ? 2 : 1) * expected[i];
         ASSERT_NEAR(static_cast<double>(found[i]), wanted,
-                    2.1 * RoundingOf(y_type) * std::abs(wanted) + 1e-11)
+                    2.1 * RoundingError(y_type) * std::abs(wanted) + 1e-11)
             << (add ? "added " : "") << i;
       }
     }
@@ -109,14 +109,14 @@ TEST_F(SumCuda, EqualsF64) {
   }
 }
 
-TEST_F(SumCuda, TwoTypesOf16BitsAreRefused) {
+TEST_F(SumCuda, RefusesTwo16BitTypes) {
   const ReduceSum function({1}, DType::kF32);
   const std::vector<ValueSpec> inputs = {{{2}, DType::kBF16}, {{2}, DType::kFP16}};
   EXPECT_THAT(function.Infer(inputs),
               HasMessage("expected f32 or one other type, found bf16 and fp16"));
 }
 
-std::vector<float> MaskOf(const Shape& shape) {
+std::vector<float> MakeMask(const Shape& shape) {
   std::vector<float> values(static_cast<std::size_t>(Elements(shape)));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 3);
   return values;
@@ -143,7 +143,7 @@ class CombineCuda : public MakerTest {
 };
 
 // What is not selected is infinite.
-TEST_F(CombineCuda, NothingIsSeenOfWhatIsNotSelected) {
+TEST_F(CombineCuda, UnselectedValuesHaveNoEffect) {
   const float infinite = std::numeric_limits<float>::infinity();
   const Values a(std::vector{infinite, 2.0F, std::nanf(""), 3.0F}, {2, 2}, DType::kF32);
   const Values mask(std::vector{0.0F, 1.0F}, {1, 2}, DType::kF32);
@@ -165,7 +165,7 @@ TEST_F(CombineCuda, VectorsOfEveryKind) {
         const Values a(1, left, a_type);
         const Values b(2, right, b_type, shift);
         CheckPairs(CombineKind::kMultiply, a, b, [](double x, double y) { return x * y; });
-        const Values mask(MaskOf(right), right, b_type, shift);
+        const Values mask(MakeMask(right), right, b_type, shift);
         CheckPairs(CombineKind::kSelect, a, mask,
                    [](double x, double y) { return y != 0 ? x : 0; });
       }

@@ -70,7 +70,7 @@ ConvOutcome Convolve(CudaContext& context, DType dtype, const ConvCase& c, DType
   return {to_y.Values(), to_x.Values(), to_weight.Values()};
 }
 
-TEST(ConvLibrary, IsTheOwnConvolutionInF32) {
+TEST(ConvLibrary, EqualsOwnConvolutionInF32) {
   const Result<DnnOpener> library = DnnOfTest();
   if (!library.ok()) {
     PrintSkip("convolutions by cuDNN", library.status().message());

@@ -56,7 +56,7 @@ TEST_F(ElementwiseCuda, AllSizesTypesAndAlignments) {
 }
 
 // The count is no float: a quotient by the nearest one differs in the last place.
-TEST_F(ElementwiseCuda, DividesByACountInDouble) {
+TEST_F(ElementwiseCuda, DividesByCountInDouble) {
   constexpr std::int64_t kCount = (std::int64_t{1} << 24) + 1;
   const std::vector<float> x = RandomValues(1, 4097);
   const GpuArray<float> gx(x);
@@ -82,7 +82,7 @@ TEST_F(ElementwiseCuda, AccumulateOverwritesOrAdds) {
   }
 }
 
-TEST_F(ElementwiseCuda, CastsThereAndBack) {
+TEST_F(ElementwiseCuda, CastsRoundTrip) {
   for (const DType type : {DType::kBF16, DType::kFP16}) {
     for (const std::size_t n : kOddSizes) {
       for (const std::size_t shift : {0, 1}) {

@@ -129,7 +129,7 @@ TEST_F(EmbeddingCuda, SortsRowsById) {
   }
 }
 
-TEST_F(EmbeddingCuda, TooManyIdsAreRefused) {
+TEST_F(EmbeddingCuda, RefusesTooManyIds) {
   const IdRow* sorted = nullptr;
   EXPECT_THAT(
       EnqueueSortIds(on_, nullptr, std::int64_t{1} << 31, 2, nullptr, &sorted),
@@ -197,7 +197,7 @@ TEST_F(EmbeddingCuda, GradientsOfManyRows) {
 }
 
 // In one chain of f32 the sum would lose four digits.
-TEST_F(EmbeddingCuda, AFrequentIdIsSummedByParts) {
+TEST_F(EmbeddingCuda, SumsFrequentIdInParts) {
   constexpr std::int64_t kRows = 1 << 14;
   constexpr std::int64_t kColumns = 3;
   const std::vector<float> found =

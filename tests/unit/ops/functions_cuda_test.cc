@@ -59,7 +59,7 @@ class FunctionsCuda : public testing::TestWithParam<std::tuple<GraphCase, Size, 
   GraphBench host_;
 };
 
-TEST_P(FunctionsCuda, EqualsTheCpu) {
+TEST_P(FunctionsCuda, EqualsCpu) {
   GpuBench gpu(host_, {.fuse = std::get<2>(GetParam())});
   ASSERT_FALSE(HasFatalFailure());
   for (const bool first : {true, false, false}) {
@@ -71,7 +71,7 @@ TEST_P(FunctionsCuda, EqualsTheCpu) {
 }
 
 // The same bits from run to run, and when the micro-step is replayed as a CUDA graph.
-TEST_P(FunctionsCuda, ReplaysWithTheSameBits) {
+TEST_P(FunctionsCuda, ReplaysBitForBit) {
   GpuBench gpu(host_, {.fuse = std::get<2>(GetParam())});
   ASSERT_FALSE(HasFatalFailure());
   gpu.Run(true);
@@ -155,7 +155,7 @@ TEST(SequencesCuda, NormsOfManyRows) {
 
 // The same graphs in 16 bits: off by the rounding of what lies between the functions.
 // Rows that are no multiple of vectors, and rows that are.
-TEST(SequencesCuda, In16BitsTheyAreNearTheCpu) {
+TEST(SequencesCuda, IsNearCpuIn16Bits) {
   std::vector<GraphCase> cases(SequenceCases().begin(), SequenceCases().end());
   cases.insert(cases.end(), ImageCases().begin(), ImageCases().end());
   cases.insert(cases.end(), ShapeCases().begin(), ShapeCases().end());
@@ -196,7 +196,7 @@ TEST(MultiplyCuda, InDouble) {
 
 // A row that is added to all: its gradient is one sum for each column. In one chain of f32 it would
 // lose four digits over so many rows.
-TEST(PositionsCuda, TheGradientOfOneRowIsSummedByParts) {
+TEST(PositionsCuda, SumsGradientOfOneRowInParts) {
   constexpr std::int64_t kRows = 1 << 15;
   constexpr std::int64_t kColumns = 3;
   const auto context = MakeTestContext();
@@ -226,7 +226,7 @@ TEST(PositionsCuda, TheGradientOfOneRowIsSummedByParts) {
 
 // A GPT with an odd vocabulary trains to the same with rows that have a stride as without, but for
 // the order of the sums in the loss.
-TEST(PadRowsCuda, AGptOfAnOddVocabulary) {
+TEST(PadRowsCuda, GptWithOddVocabulary) {
   const GptSpec gpt{.vocabulary = 1030, .context = 5, .layers = 1, .heads = 2, .width = 16};
   const Model model =
       Model::MakeWithoutData({.loss = SoftmaxCrossEntropySpec{}, .architecture = gpt}).value();
@@ -264,7 +264,7 @@ TEST(PadRowsCuda, AGptOfAnOddVocabulary) {
 }
 
 // Only kernels that say so are made for rows with a stride.
-TEST(CudaKernels, AStrideThatAKernelDoesNotTakeIsRefused) {
+TEST(CudaKernels, RefusesUnsupportedStride) {
   const auto context = MakeTestContext();
   ASSERT_NE(context, nullptr);
   const auto kernels = MakeCudaKernels(*context);
@@ -290,7 +290,7 @@ class Named : public Function {
   std::string_view name_;
 };
 
-TEST(CudaKernels, AFunctionWithoutOneIsRefusedByName) {
+TEST(CudaKernels, RefusesFunctionWithoutKernelByName) {
   const auto context = MakeTestContext();
   ASSERT_NE(context, nullptr);
   const auto kernels = MakeCudaKernels(*context);

@@ -130,7 +130,7 @@ TEST(FuseForCuda, LayerNormGradientThenAdd) {
   }
 }
 
-TEST(FuseForCuda, ALayerNormGradientWithOtherReadersStays) {
+TEST(FuseForCuda, KeepsLayerNormGradientWithOtherReaders) {
   {
     NormGradient norm;
     norm.Apply(std::make_shared<Add>(), {norm.residual, norm.outputs[0]});
@@ -174,7 +174,7 @@ void ExpectInferred(const Graph& graph) {
   }
 }
 
-TEST(FuseForCuda, OutputsAreWhatTheFunctionsInfer) {
+TEST(FuseForCuda, OutputsEqualInferredSpecs) {
   for (const LossKind loss : {LossKind::kSoftmaxCrossEntropy, LossKind::kMeanSquaredError}) {
     for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
       Graph graph = MakeMlp({5, 4, 3}, loss).RecordTraining({2}, precision).value().graph;
@@ -189,7 +189,7 @@ TEST(FuseForCuda, OutputsAreWhatTheFunctionsInfer) {
   }
 }
 
-TEST(FuseForCuda, GradientsOfTiedWeightsToo) {
+TEST(FuseForCuda, FusesGradientsOfTiedWeights) {
   GraphBench bench;
   const ValueId w = bench.Parameter("w", {4, 4});
   const ValueId x = bench.Input("x", {3, 4});
@@ -229,19 +229,19 @@ struct TwoLayers {
 const std::vector<std::string> kGelu = {"linear", "gelu_tanh", "gelu_tanh_gradient",
                                         "linear_gelu_tanh", "linear_gelu_tanh_input_gradient"};
 
-const Node& NodeOf(const Graph& graph, std::string_view name) {
+const Node& FindNode(const Graph& graph, std::string_view name) {
   return *std::ranges::find_if(graph.nodes(),
                                [&](const Node& node) { return node.function->name() == name; });
 }
 
-TEST(FuseForCuda, GeluTanhGoesIntoTheProductsOnBothSides) {
+TEST(FuseForCuda, FusesGeluTanhIntoBothProducts) {
   TwoLayers layers(ActivationKind::kGeluTanh, 16);
   Graph graph = layers.Training();
   FuseForCuda(graph);
   EXPECT_THAT(Counts(graph, kGelu), ElementsAre(1, 0, 0, 1, 1));
-  const Node& forward = NodeOf(graph, "linear_gelu_tanh");
+  const Node& forward = FindNode(graph, "linear_gelu_tanh");
   EXPECT_THAT(forward.outputs, ElementsAre(layers.y, layers.pre));
-  const Node& backward = NodeOf(graph, "linear_gelu_tanh_input_gradient");
+  const Node& backward = FindNode(graph, "linear_gelu_tanh_input_gradient");
   EXPECT_EQ(backward.inputs[2], layers.pre);
   // What it writes is what the gradients of the first layer read.
   const auto weight = [&](const Node& node) {
@@ -252,19 +252,19 @@ TEST(FuseForCuda, GeluTanhGoesIntoTheProductsOnBothSides) {
   EXPECT_TRUE(CheckCudaKernels(graph).ok());
 }
 
-TEST(FuseForCuda, GeluTanhOfAnEvaluationKeepsNothing) {
+TEST(FuseForCuda, GeluTanhInEvaluationKeepsNoInput) {
   for (const std::int64_t hidden : {16, 12}) {
     TwoLayers layers(ActivationKind::kGeluTanh, hidden);
     layers.bench.graph().MarkOutput(layers.last);
     Graph graph = layers.bench.graph();
     FuseForCuda(graph);
     EXPECT_THAT(Counts(graph, kGelu), ElementsAre(1, 0, 0, 1, 0));
-    EXPECT_THAT(NodeOf(graph, "linear_gelu_tanh").outputs, ElementsAre(layers.y));
+    EXPECT_THAT(FindNode(graph, "linear_gelu_tanh").outputs, ElementsAre(layers.y));
   }
 }
 
 // cuBLASLt has no GELU with erf, and keeps the input of one only in rows of multiples of 8.
-TEST(FuseForCuda, OtherActivationsAndWidthsStayAsTheyAre) {
+TEST(FuseForCuda, KeepsOtherActivationsAndWidths) {
   for (const auto& [kind, hidden] :
        {std::pair{ActivationKind::kGelu, 16}, std::pair{ActivationKind::kSilu, 16},
         std::pair{ActivationKind::kGeluTanh, 12}}) {
@@ -276,7 +276,7 @@ TEST(FuseForCuda, OtherActivationsAndWidthsStayAsTheyAre) {
   }
 }
 
-TEST(FuseForCuda, WhatElseReadsTheInputOfGeluFindsIt) {
+TEST(FuseForCuda, KeepsGeluInputForOtherReaders) {
   TwoLayers layers(ActivationKind::kGeluTanh, 16, /*pre_is_read=*/true);
   layers.bench.graph().MarkOutput(layers.last);
   Graph graph = layers.bench.graph();
@@ -286,7 +286,7 @@ TEST(FuseForCuda, WhatElseReadsTheInputOfGeluFindsIt) {
 }
 
 // Where anybody else reads the gradient of GELU's output, there must be one.
-TEST(FuseForCuda, AGradientWithTwoReadersStays) {
+TEST(FuseForCuda, KeepsGradientWithTwoReaders) {
   enum class Also { kNobody, kANode, kTheCaller };
   for (const Also also : {Also::kNobody, Also::kANode, Also::kTheCaller}) {
     Graph graph;
@@ -336,7 +336,7 @@ const std::vector<std::string> kTokenLosses = {
     "token_cross_entropy_loss"};
 
 // In one pass, and the gradient lies where the logits were.
-TEST(FuseForCuda, TheTokenLossOfAGpt) {
+TEST(FuseForCuda, FusesTokenLossOfGpt) {
   Graph graph = Gpt().RecordTraining({2}, Precision::kBF16).value().graph;
   FuseForCuda(graph);
   EXPECT_THAT(Counts(graph, kTokenLosses), ElementsAre(0, 0, 1, 0));
@@ -364,7 +364,7 @@ std::vector<ValueSpec> SpecsOfLogits(const Graph& graph, std::int64_t vocabulary
   return specs;
 }
 
-TEST(PadRows, TheLogitsOfAnOddVocabulary) {
+TEST(PadRows, PadsLogitsOfOddVocabulary) {
   const auto strides = [](Graph graph, std::int64_t vocabulary) {
     FuseForCuda(graph);
     std::vector<std::int64_t> found;
@@ -384,7 +384,7 @@ TEST(PadRows, TheLogitsOfAnOddVocabulary) {
 }
 
 // The same memory for logits and gradient, as large as rows with a stride are.
-TEST(PadRows, CountsInTheMemoryPlan) {
+TEST(PadRows, CountsInMemoryPlan) {
   Graph graph = Gpt(1030).RecordTraining({2}, Precision::kBF16).value().graph;
   FuseForCuda(graph);
   const std::int64_t padded = PlanMemory(graph).arena_bytes;
@@ -400,7 +400,7 @@ TEST(PadRows, CountsInTheMemoryPlan) {
 
 // `add` takes no stride, and a caller reads rows that follow each other: neither the logits nor
 // their gradient get one.
-TEST(PadRows, NotWhereAReaderTakesNone) {
+TEST(PadRows, DoesNotPadForReaderWithoutSupport) {
   enum class Reader { kNone, kAdd, kCaller };
   for (const Reader other : {Reader::kNone, Reader::kAdd, Reader::kCaller}) {
     GraphBench bench;
@@ -435,7 +435,7 @@ TokenGraph RecordTokenLoss(GraphBench& bench, bool weighted) {
   return {z, bench.ApplyAll(std::make_shared<TokenCrossEntropy>(options), inputs)};
 }
 
-TEST(FuseForCuda, TheTokenLossKeepsItsWeightsAndOptions) {
+TEST(FuseForCuda, TokenLossKeepsWeightsAndOptions) {
   GraphBench bench;
   const TokenGraph loss = RecordTokenLoss(bench, true);
   bench.RecordTraining(loss.outputs[0]);
@@ -452,7 +452,7 @@ TEST(FuseForCuda, TheTokenLossKeepsItsWeightsAndOptions) {
 }
 
 // The logits then keep their memory.
-TEST(FuseForCuda, LogitsThatAreReadAfterTheLossAreNotOverwritten) {
+TEST(FuseForCuda, DoesNotOverwriteLogitsReadAfterLoss) {
   GraphBench bench;
   const TokenGraph loss = RecordTokenLoss(bench, false);
   const auto ranks =
@@ -468,7 +468,7 @@ TEST(FuseForCuda, LogitsThatAreReadAfterTheLossAreNotOverwritten) {
   }
 }
 
-TEST(FuseForCuda, ATokenLossWhoseStatisticsAreReadIsRefused) {
+TEST(FuseForCuda, DoesNotFuseTokenLossWithReadStatistics) {
   GraphBench bench;
   const TokenGraph loss = RecordTokenLoss(bench, false);
   bench.graph().MarkOutput(loss.outputs[2]);
@@ -480,7 +480,7 @@ TEST(FuseForCuda, ATokenLossWhoseStatisticsAreReadIsRefused) {
 }
 
 // What the gradient starts from is made after the loss.
-TEST(FuseForCuda, ALateGradientIsNotFused) {
+TEST(FuseForCuda, DoesNotFuseLateGradient) {
   GraphBench bench;
   const TokenGraph loss = RecordTokenLoss(bench, false);
   const ValueId seed = bench.Apply(std::make_shared<Multiply>(2), {bench.Input("seed", {1})});
@@ -503,13 +503,13 @@ class Unknown : public Relu {
 };
 
 // Known without CUDA, too.
-TEST(HasCudaKernel, FollowsTheTable) {
+TEST(HasCudaKernel, EqualsTable) {
   EXPECT_TRUE(HasCudaKernel("linear"));
   EXPECT_TRUE(HasCudaKernel("token_cross_entropy_fused"));  // which the CPU has not
   EXPECT_FALSE(HasCudaKernel("unheard_of"));
 }
 
-TEST(CheckCudaKernels, NamesEveryFunctionThatHasNone) {
+TEST(CheckCudaKernels, NamesEveryFunctionWithoutKernel) {
   Graph graph;
   ValueId x = graph.AddInput("x", {{2}, DType::kF32});
   for (const char* name : {"swish", "relu", "erf", "swish"}) {

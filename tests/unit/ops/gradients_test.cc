@@ -40,13 +40,14 @@ ValueId Distance(GraphBench& bench, ValueId y) {
 }
 
 // A value that is no parameter.
-ValueId ActivationOf(GraphBench& bench, const CaseSize& s) {
+ValueId ApplyFirstLinear(GraphBench& bench, const CaseSize& s) {
   return bench.Apply(std::make_shared<Linear>(),
                      {bench.Input("x", {s.rows, s.in}), bench.Parameter("fc.w", {s.out, s.in}),
                       bench.Parameter("fc.b", {s.out})});
 }
 
-ValueId ScaleOf(GraphBench& bench, ValueId x, ValueId gain, ValueId shift, bool accumulate = true) {
+ValueId ApplyScale(GraphBench& bench, ValueId x, ValueId gain, ValueId shift,
+                   bool accumulate = true) {
   return bench.Apply(std::make_shared<Scale>(accumulate), {x, gain, shift});
 }
 
@@ -54,45 +55,45 @@ ValueId ScaleOf(GraphBench& bench, ValueId x, ValueId gain, ValueId shift, bool 
 const GraphCase kScaleCases[] = {
     {"three_gradients_in_one_node",  // of an activation and two parameters
      [](GraphBench& bench, const CaseSize& s) {
-       const ValueId x = ActivationOf(bench, s);
-       return Distance(bench, ScaleOf(bench, x, bench.Parameter("gain", {s.out}),
-                                      bench.Parameter("shift", {s.out})));
+       const ValueId x = ApplyFirstLinear(bench, s);
+       return Distance(bench, ApplyScale(bench, x, bench.Parameter("gain", {s.out}),
+                                         bench.Parameter("shift", {s.out})));
      }},
     {"three_gradients_by_accumulate_nodes",
      [](GraphBench& bench, const CaseSize& s) {
-       const ValueId x = ActivationOf(bench, s);
-       return Distance(bench, ScaleOf(bench, x, bench.Parameter("gain", {s.out}),
-                                      bench.Parameter("shift", {s.out}), false));
+       const ValueId x = ApplyFirstLinear(bench, s);
+       return Distance(bench, ApplyScale(bench, x, bench.Parameter("gain", {s.out}),
+                                         bench.Parameter("shift", {s.out}), false));
      }},
     {"three_gradients_of_parameters",
      [](GraphBench& bench, const CaseSize& s) {
-       return Distance(bench,
-                       ScaleOf(bench, bench.Parameter("x", {s.rows, s.in}),
-                               bench.Parameter("gain", {s.in}), bench.Parameter("shift", {s.in})));
+       return Distance(
+           bench, ApplyScale(bench, bench.Parameter("x", {s.rows, s.in}),
+                             bench.Parameter("gain", {s.in}), bench.Parameter("shift", {s.in})));
      }},
     {"three_gradients_one_unused",
      [](GraphBench& bench, const CaseSize& s) {
        return Distance(
-           bench, ScaleOf(bench, bench.Input("x", {s.rows, s.in}), bench.Parameter("gain", {s.in}),
-                          bench.Parameter("shift", {s.in})));
+           bench, ApplyScale(bench, bench.Input("x", {s.rows, s.in}),
+                             bench.Parameter("gain", {s.in}), bench.Parameter("shift", {s.in})));
      }},
     {"one_parameter_as_two_inputs_of_a_node",
      [](GraphBench& bench, const CaseSize& s) {
        const ValueId both = bench.Parameter("both", {s.in});
-       return Distance(bench, ScaleOf(bench, bench.Input("x", {s.rows, s.in}), both, both));
+       return Distance(bench, ApplyScale(bench, bench.Input("x", {s.rows, s.in}), both, both));
      }},
     {"tied_gain",  // one backward node adds to a gradient and overwrites another
      [](GraphBench& bench, const CaseSize& s) {
        const ValueId gain = bench.Parameter("gain", {s.in});
        const ValueId x = bench.Input("x", {s.rows, s.in});
-       const ValueId y = ScaleOf(bench, x, gain, bench.Parameter("shift1", {s.in}));
-       return Distance(bench, ScaleOf(bench, y, gain, bench.Parameter("shift2", {s.in})));
+       const ValueId y = ApplyScale(bench, x, gain, bench.Parameter("shift1", {s.in}));
+       return Distance(bench, ApplyScale(bench, y, gain, bench.Parameter("shift2", {s.in})));
      }},
     {"weight_tied_between_two_functions",  // and a third use, through an activation
      [](GraphBench& bench, const CaseSize& s) {
        const ValueId w = bench.Parameter("w", {s.in, s.in}, 1.0 / static_cast<double>(s.in));
        const ValueId table =
-           ScaleOf(bench, w, bench.Parameter("gain", {s.in}), bench.Parameter("shift", {s.in}));
+           ApplyScale(bench, w, bench.Parameter("gain", {s.in}), bench.Parameter("shift", {s.in}));
        const ValueId y = bench.Apply(std::make_shared<Linear>(), {table, w});
        return Distance(bench, bench.Apply(std::make_shared<Add>(), {y, w}));
      }},

@@ -177,7 +177,7 @@ class ConvBench {
 class ConvolutionTest : public testing::TestWithParam<ConvCase> {};
 INSTANTIATE_TEST_SUITE_P(All, ConvolutionTest, testing::ValuesIn(kConvCases));
 
-TEST_P(ConvolutionTest, EqualsALoop) {
+TEST_P(ConvolutionTest, EqualsLoop) {
   for (const bool computed : {false, true}) {
     ConvBench conv(GetParam(), /*bf16=*/false, computed);
     conv.bench.Run();
@@ -186,7 +186,7 @@ TEST_P(ConvolutionTest, EqualsALoop) {
 }
 
 // Products of rounded values, summed in f32. A dy at a tie of roundings may be rounded otherwise.
-TEST_P(ConvolutionTest, EqualsALoopInBf16) {
+TEST_P(ConvolutionTest, EqualsLoopInBf16) {
   if (Bf16OfCpu() == CpuBf16::kNone) GTEST_SKIP() << "this CPU has no products of bf16";
   for (const bool computed : {false, true}) {
     ConvBench conv(GetParam(), /*bf16=*/true, computed);
@@ -197,7 +197,7 @@ TEST_P(ConvolutionTest, EqualsALoopInBf16) {
 
 // github.com/uxlfoundation/oneDNN/issues/6035: with AVX2 what a kernel of 1 x 1 with a stride reads
 // is gathered beyond the scratch memory, if there are few channels.
-TEST_P(ConvolutionTest, AWeightGradientStaysInItsMemory) {
+TEST_P(ConvolutionTest, WeightGradientStaysInBounds) {
   const ConvCase& c = GetParam();
   const Conv2dOptions options{.stride = {c.stride, c.stride},
                               .padding = {c.padding, c.padding},
@@ -229,7 +229,7 @@ TEST_P(ConvolutionTest, AWeightGradientStaysInItsMemory) {
 }
 
 // The objective is a sum over images, so the gradients of parts add up to those of all.
-TEST_P(ConvolutionTest, RaggedMicroStepsAddUpToOneBatch) {
+TEST_P(ConvolutionTest, RaggedMicroStepsEqualOneBatch) {
   ConvCase c = GetParam();
   c.images = 7;
   ConvBench whole(c, /*bf16=*/false);
@@ -269,7 +269,7 @@ std::vector<float> ImageOutput(GraphBench& bench, ValueId y) {
   return {values, values + count};
 }
 
-TEST(ImageFunctionsTest, NoImagesGiveNoGradient) {
+TEST(ImageFunctionsTest, NoGradientWithoutImages) {
   GraphBench bench;
   const ValueId x = bench.Input("x", {0, 4, 4, 2}, {});
   const ValueId w = bench.Parameter("weight", {3, 2, 3, 3});
@@ -292,7 +292,7 @@ TEST(ImageFunctionsTest, NoImagesGiveNoGradient) {
   }
 }
 
-TEST(ImageFunctionsTest, AnImageDependsOnNoOther) {
+TEST(ImageFunctionsTest, ImagesAreIndependent) {
   const auto run = [](std::int64_t images) {
     GraphBench bench;
     const ValueId x = bench.Input("x", {images, 6, 6, 8});  // the first is the same in all
@@ -312,7 +312,7 @@ TEST(ImageFunctionsTest, AnImageDependsOnNoOther) {
   for (const std::int64_t images : {2, 7, 32}) EXPECT_EQ(run(images), one) << images;
 }
 
-TEST(ImageFunctionsTest, ANanIsAMaximum) {
+TEST(ImageFunctionsTest, NanIsMaximum) {
   GraphBench bench;
   const float infinity = std::numeric_limits<float>::infinity();
   const ValueId x = bench.Input("x", {1, 2, 4, 1},
@@ -326,7 +326,7 @@ TEST(ImageFunctionsTest, ANanIsAMaximum) {
   EXPECT_EQ(y[1], -infinity);
 }
 
-TEST(ImageFunctionsTest, OfEqualMaximaTheFirstCounts) {
+TEST(ImageFunctionsTest, FirstOfEqualMaximaCounts) {
   GraphBench bench;
   const ValueId x = bench.Parameter("x", {1, 2, 2, 1});
   std::ranges::fill(bench.parameter("x"), 3.0F);
@@ -365,7 +365,7 @@ TEST(ImageFunctionsTest, GroupNormOfALargeMean) {
   }
 }
 
-ValueSpec ImagesOf(const Shape& shape) { return {shape, DType::kF32}; }
+ValueSpec ImageSpec(const Shape& shape) { return {shape, DType::kF32}; }
 
 void ExpectRefusal(const Function& function, const std::vector<ValueSpec>& inputs,
                    const std::string& part) {
@@ -375,31 +375,31 @@ void ExpectRefusal(const Function& function, const std::vector<ValueSpec>& input
 }
 
 TEST(ImageRefusalsTest, Conv2d) {
-  const ValueSpec x = ImagesOf({2, 4, 5, 6});
-  const ValueSpec w = ImagesOf({8, 6, 3, 3});
+  const ValueSpec x = ImageSpec({2, 4, 5, 6});
+  const ValueSpec w = ImageSpec({8, 6, 3, 3});
   ExpectRefusal(Conv2d({}), {x}, "expected 2 or 3 inputs, found 1");
-  ExpectRefusal(Conv2d({}), {ImagesOf({2, 30}), w}, "images [N, height, width, channels]");
-  ExpectRefusal(Conv2d({}), {ImagesOf({2, 0, 5, 6}), w}, "found f32 [2, 0, 5, 6]");
-  ExpectRefusal(Conv2d({}), {x, ImagesOf({8, 6})}, "the weight: expected f32 [out, in / groups");
-  ExpectRefusal(Conv2d({.groups = 3}), {x, ImagesOf({8, 2, 3, 3})}, "3 groups dividing out");
+  ExpectRefusal(Conv2d({}), {ImageSpec({2, 30}), w}, "images [N, height, width, channels]");
+  ExpectRefusal(Conv2d({}), {ImageSpec({2, 0, 5, 6}), w}, "found f32 [2, 0, 5, 6]");
+  ExpectRefusal(Conv2d({}), {x, ImageSpec({8, 6})}, "the weight: expected f32 [out, in / groups");
+  ExpectRefusal(Conv2d({.groups = 3}), {x, ImageSpec({8, 2, 3, 3})}, "3 groups dividing out");
   ExpectRefusal(Conv2d({.groups = 2}), {x, w}, "expects images of 12 channels, found 6");
-  ExpectRefusal(Conv2d({}), {x, w, ImagesOf({6})}, "the bias: expected f32 [8]");
+  ExpectRefusal(Conv2d({}), {x, w, ImageSpec({6})}, "the bias: expected f32 [8]");
   ExpectRefusal(Conv2d({.dilation = {2, 1}}), {x, w},
                 "a kernel of 3 x 3 with dilation 2 x 1: expected to cover at most 4 rows of an "
                 "image of 4 x 5 with padding 0 x 0, found 5");
-  ExpectRefusal(Conv2d({}), {x, ImagesOf({8, 6, 3, 6})}, "at most 5 columns");
+  ExpectRefusal(Conv2d({}), {x, ImageSpec({8, 6, 3, 6})}, "at most 5 columns");
   ExpectRefusal(Conv2d({.stride = {0, 1}}), {x, w}, "found stride 0 x 1");
   ExpectRefusal(Conv2d({.padding = {0, -1}}), {x, w}, "padding 0 x -1");
   ExpectRefusal(Conv2d({.groups = 0}), {x, w}, "groups 0");
   ExpectRefusal(Conv2dInputGradient({}, {4, 5}), {x, w}, "the gradient: expected f32 [2, 2, 3, 8]");
-  ExpectRefusal(Conv2dWeightGradient({}, {3, 3}), {ImagesOf({2, 2, 2, 8}), x},
+  ExpectRefusal(Conv2dWeightGradient({}, {3, 3}), {ImageSpec({2, 2, 2, 8}), x},
                 "the gradient: expected f32 [2, 2, 3, 8]");
-  ExpectRefusal(Conv2dWeightGradient({.groups = 4}, {3, 3}), {ImagesOf({2, 2, 3, 8}), x},
+  ExpectRefusal(Conv2dWeightGradient({.groups = 4}, {3, 3}), {ImageSpec({2, 2, 3, 8}), x},
                 "channels that 4 groups divide");
 }
 
 TEST(ImageRefusalsTest, Pooling) {
-  const ValueSpec x = ImagesOf({2, 4, 5, 6});
+  const ValueSpec x = ImageSpec({2, 4, 5, 6});
   ExpectRefusal(MaxPool2d({.kernel = {5, 2}}), {x},
                 "a window of 5 x 2: expected to cover at most 4 rows of an image of 4 x 5");
   ExpectRefusal(MaxPool2d({.kernel = {3, 3}, .padding = {2, 0}}), {x},
@@ -411,20 +411,20 @@ TEST(ImageRefusalsTest, Pooling) {
   const auto wide = MaxPool2d({.kernel = {2, 2}, .padding = {1, 0}, .dilation = {4, 1}});
   EXPECT_TRUE(wide.Infer(std::vector<ValueSpec>{x}).ok());
   ExpectRefusal(AvgPool2d({.kernel = {2, 2}, .stride = {1, 0}}), {x}, "stride 0");
-  ExpectRefusal(AvgPool2d({}), {ImagesOf({2, 30})}, "images [N, height, width, channels]");
+  ExpectRefusal(AvgPool2d({}), {ImageSpec({2, 30})}, "images [N, height, width, channels]");
   ExpectRefusal(AdaptiveAvgPool2d({0, 1}), {x}, "at least 1 x 1, found 0 x 1");
 }
 
 TEST(ImageRefusalsTest, GroupNormAndOrder) {
-  const ValueSpec x = ImagesOf({2, 4, 5, 6});
-  const ValueSpec six = ImagesOf({6});
+  const ValueSpec x = ImageSpec({2, 4, 5, 6});
+  const ValueSpec six = ImageSpec({6});
   ExpectRefusal(GroupNorm(4), {x, six, six}, "groups that divide the 6 channels, found 4");
   ExpectRefusal(GroupNorm(0), {x, six, six}, "found 0");
-  ExpectRefusal(GroupNorm(2), {x, ImagesOf({5}), six}, "gamma: expected f32 [6]");
-  ExpectRefusal(GroupNorm(2), {x, six, ImagesOf({5})}, "beta: expected f32 [6]");
-  ExpectRefusal(GroupNormGradient(), {x, x, six, ImagesOf({2, 4}), ImagesOf({2, 4})},
+  ExpectRefusal(GroupNorm(2), {x, ImageSpec({5}), six}, "gamma: expected f32 [6]");
+  ExpectRefusal(GroupNorm(2), {x, six, ImageSpec({5})}, "beta: expected f32 [6]");
+  ExpectRefusal(GroupNormGradient(), {x, x, six, ImageSpec({2, 4}), ImageSpec({2, 4})},
                 "the mean: expected [2, groups that divide 6], found [2, 4]");
-  ExpectRefusal(ChannelsLast(), {ImagesOf({2, 30})}, "found f32 [2, 30]");
+  ExpectRefusal(ChannelsLast(), {ImageSpec({2, 30})}, "found f32 [2, 30]");
 }
 
 }  // namespace

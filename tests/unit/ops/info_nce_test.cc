@@ -30,7 +30,7 @@ std::vector<float> Rows(std::int64_t samples, std::int64_t width) {
 }
 
 // loss = 1/B sum_i [ (A_i + B_i)/2 - s_ii ]
-double LossOf(std::span<const double> rows, std::int64_t width, double scale) {
+double ComputeLoss(std::span<const double> rows, std::int64_t width, double scale) {
   const std::int64_t samples = std::ssize(rows) / (2 * width);
   const auto s = [&](std::int64_t i, std::int64_t j) {
     const double* a = rows.data() + i * 2 * width;
@@ -86,31 +86,31 @@ Found Spread(const std::vector<float>& rows, std::int64_t width, double scale,
 }
 
 // Central differences of the definition in f64.
-TEST(InfoNceTest, GradientsAreThoseOfTheDefinition) {
+TEST(InfoNceTest, GradientsEqualDefinition) {
   constexpr std::int64_t kWidth = 5;
   constexpr double kScale = 7;
   constexpr double kStep = 1e-5;
   const std::vector<float> rows = Rows(11, kWidth);
   const Found found = Spread(rows, kWidth, kScale, {4, 0, 7});
   std::vector<double> exact(rows.begin(), rows.end());
-  EXPECT_NEAR(found.loss, LossOf(exact, kWidth, kScale), 1e-6);
-  const double by_scale = (LossOf(exact, kWidth, kScale * std::exp(kStep)) -
-                           LossOf(exact, kWidth, kScale * std::exp(-kStep))) /
+  EXPECT_NEAR(found.loss, ComputeLoss(exact, kWidth, kScale), 1e-6);
+  const double by_scale = (ComputeLoss(exact, kWidth, kScale * std::exp(kStep)) -
+                           ComputeLoss(exact, kWidth, kScale * std::exp(-kStep))) /
                           (2 * kStep);
   EXPECT_NEAR(found.log_scale_gradient, by_scale, 1e-6 * std::abs(by_scale) + 1e-7);
   for (std::size_t i = 0; i < exact.size(); ++i) {
     const double value = exact[i];
     exact[i] = value + kStep;
-    const double more = LossOf(exact, kWidth, kScale);
+    const double more = ComputeLoss(exact, kWidth, kScale);
     exact[i] = value - kStep;
-    const double less = LossOf(exact, kWidth, kScale);
+    const double less = ComputeLoss(exact, kWidth, kScale);
     exact[i] = value;
     ASSERT_NEAR(found.gradients[i], (more - less) / (2 * kStep), 2e-6) << i;
   }
 }
 
 // More samples than a block, and tiles that are not full.
-TEST(InfoNceTest, BitsDoNotDependOnTheRanks) {
+TEST(InfoNceTest, BitsDoNotDependOnRanks) {
   constexpr std::int64_t kWidth = 20;
   const std::vector<float> rows = Rows(InfoNce::kBlock + 77, kWidth);
   const Found one = Spread(rows, kWidth, 14.3, {InfoNce::kBlock + 77});
@@ -120,7 +120,7 @@ TEST(InfoNceTest, BitsDoNotDependOnTheRanks) {
   EXPECT_NEAR(one.log_scale_gradient, many.log_scale_gradient, 1e-12);
 }
 
-TEST(InfoNceTest, OnePairHasNothingToLearn) {
+TEST(InfoNceTest, OnePairHasZeroGradient) {
   const Found found = Spread(Rows(1, 3), 3, 14.3, {1});
   EXPECT_NEAR(found.loss, 0, 1e-12);
   for (const float gradient : found.gradients) EXPECT_NEAR(gradient, 0, 1e-12);
@@ -132,7 +132,7 @@ TEST(InfoNceTest, LargeScalesDoNotOverflow) {
   for (const float gradient : found.gradients) EXPECT_TRUE(std::isfinite(gradient));
 }
 
-TEST(InfoNceTest, ANanReachesTheLoss) {
+TEST(InfoNceTest, NanPropagatesToLoss) {
   std::vector<float> rows = Rows(9, 4);
   rows[20] = std::nanf("");
   EXPECT_TRUE(std::isnan(Spread(rows, 4, 10, {5, 4}).loss));

@@ -44,7 +44,7 @@ struct NormReference {
   std::vector<double> dx, dgamma, dbeta;
 };
 
-NormReference ReferenceOf(const NormExample& example) {
+NormReference ComputeReference(const NormExample& example) {
   const auto columns = static_cast<std::size_t>(example.size.columns);
   NormReference reference{{}, std::vector<double>(columns), std::vector<double>(columns)};
   for (std::size_t n = 0; n < example.mean.size(); ++n) {
@@ -80,8 +80,8 @@ struct Found {
 // In place of dy, or of the residual. Overwrites the gradient of gamma and adds to that of beta,
 // which is 5.
 enum class Into { kDy, kResidual };
-Found GradientOf(const KernelStream& on, const NormExample& example, bool add_residual,
-                 std::size_t shift, Into into = Into::kDy) {
+Found ComputeGradient(const KernelStream& on, const NormExample& example, bool add_residual,
+                      std::size_t shift, Into into = Into::kDy) {
   const GpuFloats dy(example.dtype, example.dy, shift);
   const GpuFloats x(example.dtype, example.x, shift);
   const GpuFloats residual(example.dtype, example.residual, shift);
@@ -103,14 +103,14 @@ Found GradientOf(const KernelStream& on, const NormExample& example, bool add_re
 void CheckNorm(const KernelStream& on, DType dtype, Matrix size, std::size_t shift = 0) {
   SCOPED_TRACE(StrCat(Name(dtype), " ", size.rows, " x ", size.columns, " shift ", shift));
   const NormExample example = MakeNormExample(dtype, size);
-  const NormReference expected = ReferenceOf(example);
+  const NormReference expected = ComputeReference(example);
   for (const bool add_residual : {false, true}) {
-    const Found found = GradientOf(on, example, add_residual, shift);
+    const Found found = ComputeGradient(on, example, add_residual, shift);
     for (std::size_t i = 0; i < found.dx.size(); ++i) {
       const double wanted =
           expected.dx[i] + (add_residual ? static_cast<double>(example.residual[i]) : 0);
       ASSERT_NEAR(static_cast<double>(found.dx[i]), wanted,
-                  1.01 * RoundingOf(dtype) * std::abs(wanted) + 2e-6)
+                  1.01 * RoundingError(dtype) * std::abs(wanted) + 2e-6)
           << "dx " << i;
     }
     const double allowed = 2e-7 * static_cast<double>(size.rows) + 1e-6;
@@ -119,7 +119,7 @@ void CheckNorm(const KernelStream& on, DType dtype, Matrix size, std::size_t shi
       ASSERT_NEAR(static_cast<double>(found.dbeta[d]), 5 + expected.dbeta[d], allowed) << d;
     }
     if (!add_residual) continue;
-    const bool again = found == GradientOf(on, example, add_residual, shift, Into::kResidual);
+    const bool again = found == ComputeGradient(on, example, add_residual, shift, Into::kResidual);
     EXPECT_TRUE(again) << "other bits in place of the residual";
   }
 }
@@ -167,7 +167,7 @@ void CheckOutputs(const NormExample& example, const std::vector<float>& x, bool 
       const double scaled = (at(d) - mean) * rstd * static_cast<double>(example.gamma[d]);
       const double beta = centered ? static_cast<double>(example.gamma[columns - 1 - d]) : 0;
       ASSERT_NEAR(static_cast<double>(found.y[n * columns + d]), scaled + beta,
-                  1.01 * RoundingOf(example.dtype) * std::abs(scaled + beta) + 1e-5)
+                  1.01 * RoundingError(example.dtype) * std::abs(scaled + beta) + 1e-5)
           << n << ", " << d;
     }
   }
@@ -215,7 +215,7 @@ class LayerNormOutputsCuda : public MakerTest {
 };
 
 // Rows that a warp has in registers, of few and of many vectors, and longer ones.
-TEST_F(LayerNormOutputsCuda, OfRowsOfAnyLength) {
+TEST_F(LayerNormOutputsCuda, RowsOfAnyLength) {
   for (const DType dtype : kFloatTypes) {
     for (const std::int64_t columns : {1, 33, 300, 768, 1024, 1032, 4104, 5000}) {
       Check(dtype, {3, columns});

@@ -46,7 +46,7 @@ struct Reference {
   std::vector<double> gradient;  // times kWeight
 };
 
-Reference ReferenceOf(const Example& example) {
+Reference ComputeReference(const Example& example) {
   Reference reference;
   for (std::int64_t m = 0; m < example.size.rows; ++m) {
     const auto z = example.row(m);
@@ -75,21 +75,21 @@ void ExpectNear(DType dtype, const std::vector<float>& found, const std::vector<
   ASSERT_EQ(found.size(), expected.size());
   for (std::size_t i = 0; i < found.size(); ++i) {
     ASSERT_NEAR(static_cast<double>(found[i]), expected[i],
-                relative * std::abs(expected[i]) + 1.001 * LeastOf(dtype))
+                relative * std::abs(expected[i]) + 1.001 * MinRoundingError(dtype))
         << what << " element " << i;
   }
 }
 
 // exp of a float argument, and sums of up to 50304 of them, partly in float.
-double Allowed(DType dtype) { return 4e-6 + 2 * RoundingOf(dtype); }
+double Allowed(DType dtype) { return 4e-6 + 2 * RoundingError(dtype); }
 
 using Integers = std::vector<std::int32_t>;
 
 class LossesCuda : public MakerTest {
  protected:
   // The ranks, then the best classes.
-  std::pair<Integers, Integers> LabelRanksOf(const GpuFloats& z, const ValueSpec& spec,
-                                             const Integers& labels) {
+  std::pair<Integers, Integers> ComputeLabelRanks(const GpuFloats& z, const ValueSpec& spec,
+                                                  const Integers& labels) {
     const GpuArray<std::int32_t> on_gpu(labels);
     const GpuArray<std::int32_t> ranks(labels.size());
     const GpuArray<std::int32_t> best(labels.size());
@@ -98,10 +98,10 @@ class LossesCuda : public MakerTest {
                       {ranks.data(), best.data()}));
     return {ranks.Values(), best.Values()};
   }
-  std::pair<Integers, Integers> LabelRanksOf(DType dtype, const std::vector<float>& logits,
-                                             const Integers& labels) {
+  std::pair<Integers, Integers> ComputeLabelRanks(DType dtype, const std::vector<float>& logits,
+                                                  const Integers& labels) {
     const std::int64_t rows = std::ssize(labels);
-    return LabelRanksOf({dtype, logits}, {{rows, std::ssize(logits) / rows}, dtype}, labels);
+    return ComputeLabelRanks({dtype, logits}, {{rows, std::ssize(logits) / rows}, dtype}, labels);
   }
 };
 
@@ -132,7 +132,7 @@ class CrossEntropyCuda : public LossesCuda {
   void Check(const Example& example, std::size_t shift) {
     const std::string what = StrCat(Name(example.dtype), " ", example.size.rows, " x ",
                                     example.size.columns, " shift ", shift);
-    const Reference reference = ReferenceOf(example);
+    const Reference reference = ComputeReference(example);
     const GpuFloats logits(example.dtype, example.logits, shift);
     const GpuFloats out(example.dtype, example.logits.size());
     const TokenLosses loss = Run(example, {}, 0, logits, nullptr);
@@ -144,7 +144,8 @@ class CrossEntropyCuda : public LossesCuda {
     EXPECT_EQ(logits.Values(), out.Values()) << what;
   }
 
-  double LossOf(const std::vector<float>& row, std::int32_t label, std::vector<float>* gradient) {
+  double ComputeLoss(const std::vector<float>& row, std::int32_t label,
+                     std::vector<float>* gradient) {
     const Example example{DType::kF32, {1, std::ssize(row)}, row, {label}};
     const GpuFloats logits(DType::kF32, row);
     const double loss = Run(example, {}, 0, logits, &logits).loss;
@@ -182,7 +183,7 @@ TEST_F(CrossEntropyCuda, ConfidentRows) {
     row[3] = 0;
     std::vector<float> gradient;
     const double rest = static_cast<double>(columns - 1) * std::exp(-20.0);
-    EXPECT_NEAR(LossOf(row, 3, &gradient) / std::log1p(rest), 1, 1e-6);
+    EXPECT_NEAR(ComputeLoss(row, 3, &gradient) / std::log1p(rest), 1, 1e-6);
     EXPECT_NEAR(static_cast<double>(gradient[3] / kWeight) / (-rest / (1 + rest)), 1, 1e-6);
   }
 }
@@ -196,36 +197,38 @@ TEST_F(CrossEntropyCuda, ExtremeLogits) {
       }
       std::vector<float> gradient;
       const double gap = static_cast<double>(row.back()) - static_cast<double>(row[0]);
-      EXPECT_NEAR(LossOf(row, 0, &gradient) / gap, 1, 1e-6) << scale;
+      EXPECT_NEAR(ComputeLoss(row, 0, &gradient) / gap, 1, 1e-6) << scale;
       EXPECT_EQ(gradient[0], -kWeight);
       EXPECT_EQ(gradient.back(), kWeight);
-      EXPECT_EQ(LossOf(row, static_cast<std::int32_t>(columns) - 1, nullptr), 0) << scale;
+      EXPECT_EQ(ComputeLoss(row, static_cast<std::int32_t>(columns) - 1, nullptr), 0) << scale;
     }
     // Classes that are masked out count nothing, in any place.
     std::vector<float> masked(columns, -kFloatInfinity);
     masked[2] = masked[5] = 1;
     std::vector<float> gradient;
-    EXPECT_NEAR(LossOf(masked, 5, &gradient), std::log(2.0), 1e-7);
+    EXPECT_NEAR(ComputeLoss(masked, 5, &gradient), std::log(2.0), 1e-7);
     EXPECT_EQ(gradient[2], kWeight / 2);
     EXPECT_EQ(gradient[5], -kWeight / 2);
     EXPECT_EQ(gradient[7], 0.0F);
-    EXPECT_EQ(LossOf(masked, 7, nullptr), static_cast<double>(kFloatInfinity));
+    EXPECT_EQ(ComputeLoss(masked, 7, nullptr), static_cast<double>(kFloatInfinity));
   }
 }
 
 // Whatever is not a number must be seen in the loss: that is where the update is stopped.
-TEST_F(CrossEntropyCuda, NotANumberShowsInTheLoss) {
+TEST_F(CrossEntropyCuda, NanPropagatesToLoss) {
   for (const std::size_t columns : {10, 2000}) {
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), kFloatInfinity}) {
       for (const std::size_t place : {std::size_t{0}, std::size_t{3}, columns - 1}) {
         std::vector<float> row(columns, 0.5F);
         row[place] = bad;
-        EXPECT_FALSE(std::isfinite(LossOf(row, 3, nullptr))) << columns << " " << place;
+        EXPECT_FALSE(std::isfinite(ComputeLoss(row, 3, nullptr))) << columns << " " << place;
       }
     }
-    EXPECT_FALSE(std::isfinite(LossOf(std::vector<float>(columns, -kFloatInfinity), 3, nullptr)));
+    EXPECT_FALSE(
+        std::isfinite(ComputeLoss(std::vector<float>(columns, -kFloatInfinity), 3, nullptr)));
     for (const std::int32_t label : {-1, static_cast<std::int32_t>(columns)}) {
-      EXPECT_TRUE(std::isnan(LossOf(std::vector<float>(columns, 0.5F), label, nullptr))) << label;
+      EXPECT_TRUE(std::isnan(ComputeLoss(std::vector<float>(columns, 0.5F), label, nullptr)))
+          << label;
     }
   }
 }
@@ -280,7 +283,7 @@ class TokenLossCuda : public CrossEntropyCuda {
       const bool at_label = std::cmp_equal(i % example.row(0).size(), example.labels[row]);
       ASSERT_NEAR(static_cast<double>(found.gradient[i]), e,
                   Allowed(example.dtype) * (std::abs(e) + weight * of_class) +
-                      (at_label ? 4e-7 * weight : 0) + LeastOf(example.dtype))
+                      (at_label ? 4e-7 * weight : 0) + MinRoundingError(example.dtype))
           << i;
     }
     const GpuFloats logits(example.dtype, example.logits);
@@ -294,7 +297,7 @@ class TokenLossCuda : public CrossEntropyCuda {
 };
 
 // More rows than blocks, so that a block meets ignored rows between others.
-TEST_F(TokenLossCuda, EqualsTheCpu) {
+TEST_F(TokenLossCuda, EqualsCpu) {
   for (const DType dtype : kFloatTypes) {
     for (const std::int64_t columns : {2, 41, 1024, 1025, 4096}) {
       Example example = MakeExample(dtype, {columns > 1024 ? 9 : 37, columns}, 6);
@@ -311,7 +314,7 @@ TEST_F(TokenLossCuda, EqualsTheCpu) {
 
 // Rows at a distance: they are read 16 bytes at a time, which ends in what lies between.
 // That is NaN, and counts nothing; nobody writes beyond the last row's.
-TEST_F(TokenLossCuda, RowsWithAStride) {
+TEST_F(TokenLossCuda, StridedRows) {
   const float nan = std::nanf("");
   for (const DType dtype : kFloatTypes) {
     for (const Matrix size :
@@ -353,7 +356,7 @@ TEST_F(TokenLossCuda, RowsWithAStride) {
   }
 }
 
-TEST_F(TokenLossCuda, NothingCounts) {
+TEST_F(TokenLossCuda, AllLabelsIgnored) {
   for (const std::int64_t columns : {10, 2000}) {
     Example example = MakeExample(DType::kF32, {5, columns}, 6);
     std::ranges::fill(example.labels, -100);
@@ -365,7 +368,7 @@ TEST_F(TokenLossCuda, NothingCounts) {
   }
 }
 
-TEST_F(TokenLossCuda, AnIgnoredLabelMayBeAClass) {
+TEST_F(TokenLossCuda, IgnoredLabelMayBeAClass) {
   Example example = MakeExample(DType::kF32, {4, 6}, 3);
   example.labels = {1, 2, 1, 0};
   const GpuFloats logits(DType::kF32, example.logits);
@@ -380,7 +383,7 @@ TEST_F(TokenLossCuda, AnIgnoredLabelMayBeAClass) {
 }
 
 // A label that is no class: the loss is NaN, its row gets no gradient, and nothing else changes.
-TEST_F(TokenLossCuda, AWrongLabelMakesTheLossNaN) {
+TEST_F(TokenLossCuda, WrongLabelMakesLossNan) {
   for (const std::int64_t columns : {10, 2000}) {
     for (const std::int32_t wrong : {-1, static_cast<std::int32_t>(columns)}) {
       Example example = MakeExample(DType::kF32, {5, columns}, 6);
@@ -450,19 +453,19 @@ TEST_F(LossesCuda, LabelRanksOfTiesNaNsAndWrongLabels) {
                                      -kFloatInfinity,
                                      -kFloatInfinity};
   for (const DType dtype : kFloatTypes) {
-    const auto [ranks, best] = LabelRanksOf(dtype, logits, {1, 0, 1, 2, 0, 0, 3, 1});
+    const auto [ranks, best] = ComputeLabelRanks(dtype, logits, {1, 0, 1, 2, 0, 0, 3, 1});
     EXPECT_EQ(ranks, (Integers{0, 0, 1, 2, 3, 3, 3, 1}));
     EXPECT_EQ(best, (Integers{1, 0, 0, 0, -1, -1, 2, 0}));
   }
 }
 
-TEST_F(LossesCuda, RowsWithAStride) {
+TEST_F(LossesCuda, StridedRows) {
   const Matrix size{300, 33, 64};
   const Example example = MakeExample(DType::kBF16, {size.rows, size.columns}, 3);
   const GpuFloats z(example.dtype, Spread(example.logits, size, std::nanf("")));
   const ValueSpec spec{{size.rows, size.columns}, example.dtype, size.stride};
-  EXPECT_EQ(LabelRanksOf(z, spec, example.labels),
-            LabelRanksOf(example.dtype, example.logits, example.labels));
+  EXPECT_EQ(ComputeLabelRanks(z, spec, example.labels),
+            ComputeLabelRanks(example.dtype, example.logits, example.labels));
 
   const auto sums_of = [this](const GpuFloats& dy, Matrix of) {
     const GpuArray<float> db(static_cast<std::size_t>(of.columns));
@@ -496,7 +499,8 @@ TEST_F(LossesCuda, LabelRanksOfManyRows) {
       ranks.push_back(static_cast<std::int32_t>(std::ranges::find(order, label) - order.begin()));
       best.push_back(static_cast<std::int32_t>(order[0]));
     }
-    EXPECT_EQ(LabelRanksOf(DType::kF32, example.logits, example.labels), std::pair(ranks, best))
+    EXPECT_EQ(ComputeLabelRanks(DType::kF32, example.logits, example.labels),
+              std::pair(ranks, best))
         << columns;
   }
 }
@@ -521,7 +525,7 @@ TEST_F(LossesCuda, MeanSquaredError) {
         const GpuArray<float> weight(std::vector<float>{kWeight});
         const GpuFloats dy(dtype, n);
         const GpuArray<double> sum(1);
-        const auto allowed = 1e-6 + 2 * RoundingOf(dtype);
+        const auto allowed = 1e-6 + 2 * RoundingError(dtype);
         const Operand of_y{{{9, columns}, dtype}, gy.data()};
         const Operand of_t{{{9, columns}, DType::kF32}, gt.data()};
         const Operand seed{{{1}, DType::kF32}, weight.data()};

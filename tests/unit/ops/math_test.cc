@@ -30,7 +30,7 @@ struct Worst {
   float at = 0;
 };
 
-Worst WorstOf(float (*formula)(float), double (*reference)(double), double from, double to) {
+Worst FindWorst(float (*formula)(float), double (*reference)(double), double from, double to) {
   constexpr int kPoints = 400'000;
   Worst worst;
   for (int i = 0; i <= kPoints; ++i) {
@@ -54,7 +54,7 @@ TEST(MathTest, ErrorsAreBelowOneAndAHalfUnits) {
       {"tanh near 0", Tanh, std::tanh, -1e-3, 1e-3},
   };
   for (const auto& c : cases) {
-    const Worst worst = WorstOf(c.formula, c.reference, c.from, c.to);
+    const Worst worst = FindWorst(c.formula, c.reference, c.from, c.to);
     EXPECT_LT(worst.units, 1.5) << c.name << " at " << worst.at;
     RecordProperty(c.name, std::to_string(worst.units));
   }
@@ -87,7 +87,7 @@ struct ApproximateMath {
 
 // What kernels of 16 bits compute with those is, before it is rounded, off by much less than half a
 // unit of fp16, 2^-12.
-TEST(MathTest, ApproximateOnesAreGoodFor16Bits) {
+TEST(MathTest, ApproximationsSufficeFor16Bits) {
   const auto check = [](const char* name, auto exact, auto low, auto high) {
     for (int i = -80'000; i <= 80'000; ++i) {
       const float x = 1e-4F * static_cast<float>(i);
@@ -99,19 +99,20 @@ TEST(MathTest, ApproximateOnesAreGoodFor16Bits) {
   };
   using Low = ApproximateMath<-1>;
   using High = ApproximateMath<1>;
-  check("gelu", GeluOf<ExactMath>::Of, GeluOf<Low>::Of, GeluOf<High>::Of);
-  check("gelu_tanh", GeluTanhOf<ExactMath>::Of, GeluTanhOf<Low>::Of, GeluTanhOf<High>::Of);
-  check("tanh", TanhOf<ExactMath>::Of, TanhOf<Low>::Of, TanhOf<High>::Of);
-  check("silu", SiluOf<ExactMath>::Of, SiluOf<Low>::Of, SiluOf<High>::Of);
+  check("gelu", GeluFormula<ExactMath>::Of, GeluFormula<Low>::Of, GeluFormula<High>::Of);
+  check("gelu_tanh", GeluTanhFormula<ExactMath>::Of, GeluTanhFormula<Low>::Of,
+        GeluTanhFormula<High>::Of);
+  check("tanh", TanhFormula<ExactMath>::Of, TanhFormula<Low>::Of, TanhFormula<High>::Of);
+  check("silu", SiluFormula<ExactMath>::Of, SiluFormula<Low>::Of, SiluFormula<High>::Of);
   const auto at_one = [](float (*gradient)(float, float)) {
     return [gradient](float x) { return gradient(1, x); };
   };
-  check("gelu'", at_one(GeluGradientOf<ExactMath>::Of), at_one(GeluGradientOf<Low>::Of),
-        at_one(GeluGradientOf<High>::Of));
-  check("gelu_tanh'", at_one(GeluTanhGradientOf<ExactMath>::Of),
-        at_one(GeluTanhGradientOf<Low>::Of), at_one(GeluTanhGradientOf<High>::Of));
-  check("silu'", at_one(SiluGradientOf<ExactMath>::Of), at_one(SiluGradientOf<Low>::Of),
-        at_one(SiluGradientOf<High>::Of));
+  check("gelu'", at_one(GeluGradientFormula<ExactMath>::Of), at_one(GeluGradientFormula<Low>::Of),
+        at_one(GeluGradientFormula<High>::Of));
+  check("gelu_tanh'", at_one(GeluTanhGradientFormula<ExactMath>::Of),
+        at_one(GeluTanhGradientFormula<Low>::Of), at_one(GeluTanhGradientFormula<High>::Of));
+  check("silu'", at_one(SiluGradientFormula<ExactMath>::Of), at_one(SiluGradientFormula<Low>::Of),
+        at_one(SiluGradientFormula<High>::Of));
 }
 
 TEST(MathTest, BeyondTheRange) {

@@ -83,7 +83,7 @@ struct Maxima {
   Pixels pixels;
 };
 
-Maxima MaximaOf(const PoolImages& images, const std::vector<float>& x) {
+Maxima FindMaxima(const PoolImages& images, const std::vector<float>& x) {
   const std::size_t size = SizeOfAll(images.pooled());
   Maxima maxima{std::vector<float>(size), Pixels(size, -1)};
   images.ForValues([&](std::size_t y, std::size_t at, auto, auto, std::int32_t pixel) {
@@ -117,7 +117,7 @@ TEST_F(Pool2dCuda, Maxima) {
         const GpuArray<std::int32_t> pixels(Pixels(size), images.shift);
         ASSERT_OK(
             RunNode(MakeMaxPool2dCuda, function, {{of_x, x.data()}}, {y.data(), pixels.data()}));
-        const Maxima expected = MaximaOf(images, values);
+        const Maxima expected = FindMaxima(images, values);
         ExpectSameImages(y.Values(), expected.y);
         EXPECT_EQ(pixels.Values(), expected.pixels);
 
@@ -185,7 +185,7 @@ TEST_F(Pool2dCuda, RefusesImagesBeyond32Bits) {
               IsError(ErrorKind::kConfig, "images of at most 1073741824 values"));
 }
 
-TEST(DivisorTest, DividesLikeTheDivision) {
+TEST(DivisorTest, EqualsIntegerDivision) {
   constexpr std::int32_t kLargest = std::numeric_limits<std::int32_t>::max();
   std::vector<std::int32_t> values = {1, 2, 3, 5, 7, 56, 112, 641, 65535, 65536, 65537, 1000000007};
   for (int bits = 20; bits < 31; ++bits) {

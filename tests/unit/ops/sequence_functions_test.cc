@@ -26,7 +26,7 @@ namespace {
 
 constexpr float kFloatNan = std::numeric_limits<float>::quiet_NaN();
 
-std::vector<float> OutputOf(GraphBench& bench, ValueId y) {
+std::vector<float> RunAndRead(GraphBench& bench, ValueId y) {
   bench.graph().MarkOutput(y);
   const std::int64_t count = Elements(bench.graph().value(y).spec.shape);
   bench.Prepare({});
@@ -44,11 +44,11 @@ std::vector<float> Mask(std::vector<std::int64_t> samples, std::int64_t update,
   const ValueId x =
       bench.Input("x", shape, std::vector<float>(static_cast<std::size_t>(Elements(shape)), 1.0F));
   const ValueId ids = bench.Longs("sample_ids", std::move(samples));
-  return OutputOf(bench, bench.Apply(std::make_shared<Dropout>(options),
-                                     {x, ids, bench.Longs("update", {update})}));
+  return RunAndRead(bench, bench.Apply(std::make_shared<Dropout>(options),
+                                       {x, ids, bench.Longs("update", {update})}));
 }
 
-TEST(DropoutTest, AMaskBelongsToTheSample) {
+TEST(DropoutTest, MaskDependsOnSample) {
   const DropoutOptions options{.probability = 0.5F, .seed = 1, .layer = 2};
   const std::vector<float> three = Mask({40, 7, 23}, 9, options);
   const std::vector<float> one = Mask({7}, 9, options);
@@ -60,7 +60,7 @@ TEST(DropoutTest, AMaskBelongsToTheSample) {
   EXPECT_NE(one, Mask({7}, 9, {.probability = 0.5F, .seed = 1, .layer = 3}));
 }
 
-TEST(DropoutTest, ASampleMayBeDroppedAsAWhole) {
+TEST(DropoutTest, MayDropWholeSample) {
   const DropoutOptions options{.probability = 0.5F, .seed = 1, .layer = 2, .whole_samples = true};
   std::vector<std::int64_t> samples(64);
   std::iota(samples.begin(), samples.end(), 100);
@@ -77,7 +77,7 @@ TEST(DropoutTest, ASampleMayBeDroppedAsAWhole) {
   EXPECT_EQ(one, std::vector<float>(all.begin() + 3 * 65, all.begin() + 4 * 65));
 }
 
-TEST(DropoutTest, APartOfASampleDrawsAsInTheWhole) {
+TEST(DropoutTest, PartOfSampleHasMaskOfWhole) {
   // Heads, rows and columns of attention; places of odd and even rows.
   constexpr std::int64_t kHeads = 3;
   constexpr std::int64_t kWhole = 7;
@@ -111,7 +111,7 @@ TEST(DropoutTest, APartOfASampleDrawsAsInTheWhole) {
   EXPECT_FALSE(DropoutPlaces::Make({{4, 3}}, 4).ok()) << "larger than the whole";
 }
 
-TEST(DropoutTest, KeepsTheMean) {
+TEST(DropoutTest, KeepsMean) {
   for (const float p : {0.0F, 0.1F, 0.5F, 0.9F}) {
     const std::vector<float> mask = Mask({1, 2}, 0, {.probability = p}, 100, 501);
     double sum = 0;
@@ -145,19 +145,19 @@ TEST(DropoutTest, WholeSamplesAreDroppedOrKept) {
   EXPECT_NE(Mask(samples, 7, options, 3, 5), mask);
 }
 
-TEST(EmbeddingTest, AnIdOutsideGivesNanAndNoGradient) {
+TEST(EmbeddingTest, IdOutOfRangeGivesNanAndNoGradient) {
   GraphBench bench;
   const ValueId ids = bench.Ids("ids", {4}, std::vector<std::int32_t>{2, -1, 3, 0});
   const ValueId table = bench.Parameter("table", {3, 2});
   const std::vector<float> y =
-      OutputOf(bench, bench.Apply(std::make_shared<Embedding>(), {ids, table}));
+      RunAndRead(bench, bench.Apply(std::make_shared<Embedding>(), {ids, table}));
   for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isnan(y[i]), i / 2 == 1 || i / 2 == 2);
 
   GraphBench backward;
   const ValueId dy = backward.Input("dy", {4, 2});
   const std::vector<float> dtable =
-      OutputOf(backward, backward.Apply(std::make_shared<EmbeddingGradient>(3),
-                                        {dy, backward.Ids("ids", {4}, {2, -1, 3, 0})}));
+      RunAndRead(backward, backward.Apply(std::make_shared<EmbeddingGradient>(3),
+                                          {dy, backward.Ids("ids", {4}, {2, -1, 3, 0})}));
   const std::span<const float> g = backward.input(dy);
   EXPECT_EQ(dtable, (std::vector<float>{g[6], g[7], 0, 0, g[0], g[1]}));
 }
@@ -166,7 +166,7 @@ struct TokenLosses {
   double loss, weight;
 };
 
-TokenLosses LossOf(const std::vector<std::int32_t>& labels, std::vector<float> weights = {}) {
+TokenLosses ComputeLoss(const std::vector<std::int32_t>& labels, std::vector<float> weights = {}) {
   GraphBench bench;
   const auto rows = static_cast<std::int64_t>(labels.size());
   std::vector<ValueId> inputs = {bench.Input("z", {rows, 5}), bench.Ids("labels", {rows}, labels)};
@@ -180,7 +180,7 @@ TokenLosses LossOf(const std::vector<std::int32_t>& labels, std::vector<float> w
           *bench.executor().Output<double>(outputs[1])};
 }
 
-TEST(EmbeddingTest, PaddingHasARowWithoutGradient) {
+TEST(EmbeddingTest, PaddingRowHasNoGradient) {
   GraphBench bench;
   const ValueId ids = bench.Ids("ids", {4}, {1, 2, 1, 0});
   const ValueId y = bench.Apply(std::make_shared<Embedding>(DType::kF32, 1),
@@ -197,11 +197,11 @@ TEST(NumberFunctionTest, Limits) {
     GraphBench bench;
     const ValueId x = bench.Input("x", {4}, {-4, -3, 0, 3});
     const ValueId dy = bench.Input("dy", {4}, {6, 6, 6, 6});
-    return OutputOf(bench, gradient
-                               ? bench.Apply(std::make_shared<NumberFunctionGradient>(
-                                                 kind, NumberFunction(kind, a, b).numbers()),
-                                             {dy, x})
-                               : bench.Apply(std::make_shared<NumberFunction>(kind, a, b), {x}));
+    return RunAndRead(bench, gradient
+                                 ? bench.Apply(std::make_shared<NumberFunctionGradient>(
+                                                   kind, NumberFunction(kind, a, b).numbers()),
+                                               {dy, x})
+                                 : bench.Apply(std::make_shared<NumberFunction>(kind, a, b), {x}));
   };
   EXPECT_EQ(of(NumberKind::kClamp, -3, 0, false), (std::vector<float>{-3, -3, 0, 0}));
   EXPECT_EQ(of(NumberKind::kClamp, -3, 0, true), (std::vector<float>{0, 6, 6, 0}));
@@ -217,11 +217,11 @@ TEST(NumberFunctionTest, Limits) {
     GraphBench bench;
     const ValueId x = bench.Input("x", {1}, {kFloatNan});
     EXPECT_TRUE(std::isnan(
-        OutputOf(bench, bench.Apply(std::make_shared<NumberFunction>(kind, -1, 1), {x}))[0]));
+        RunAndRead(bench, bench.Apply(std::make_shared<NumberFunction>(kind, -1, 1), {x}))[0]));
   }
 }
 
-TEST(CombineTest, WhatIsNotSelectedIsNotSeen) {
+TEST(CombineTest, UnselectedValuesHaveNoEffect) {
   GraphBench bench;
   const ValueId a = bench.Parameter("a", {1, 3});
   std::ranges::copy(std::array{kFloatNan, 2.0F, std::numeric_limits<float>::infinity()},
@@ -238,25 +238,25 @@ TEST(CombineTest, WhatIsNotSelectedIsNotSeen) {
   EXPECT_THAT(bench.gradient("mask"), testing::Each(0));
 }
 
-TEST(TokenCrossEntropyTest, CountsWhatIsNotIgnored) {
-  EXPECT_EQ(LossOf({1, -100, 2, -100}).weight, 2);
-  EXPECT_EQ(LossOf({1, -100, 2, -100}, {0.5F, 7, 2, 7}).weight, 2.5);
-  EXPECT_EQ(LossOf({-100, -100}).weight, 0);
-  EXPECT_EQ(LossOf({-100, -100}).loss, 0);
-  EXPECT_TRUE(std::isnan(LossOf({1, 5}).loss));
-  EXPECT_TRUE(std::isnan(LossOf({1, -1}).loss));
+TEST(TokenCrossEntropyTest, CountsLabelsThatAreNotIgnored) {
+  EXPECT_EQ(ComputeLoss({1, -100, 2, -100}).weight, 2);
+  EXPECT_EQ(ComputeLoss({1, -100, 2, -100}, {0.5F, 7, 2, 7}).weight, 2.5);
+  EXPECT_EQ(ComputeLoss({-100, -100}).weight, 0);
+  EXPECT_EQ(ComputeLoss({-100, -100}).loss, 0);
+  EXPECT_TRUE(std::isnan(ComputeLoss({1, 5}).loss));
+  EXPECT_TRUE(std::isnan(ComputeLoss({1, -1}).loss));
 }
 
-TEST(PoolRowsTest, TheMeanIsThatOfTheLength) {
+TEST(PoolRowsTest, MeanIsOverLength) {
   GraphBench bench;
   const ValueId x = bench.Input("x", {6, 2}, {1, 10, 2, 20, 4, 40, 5, 50, 7, 70, 9, 90});
   const ValueId lengths = bench.Ids("lengths", {2}, {2, 0});
   const std::vector<float> y =
-      OutputOf(bench, bench.Apply(std::make_shared<PoolRows>(PoolKind::kMean, 3), {x, lengths}));
+      RunAndRead(bench, bench.Apply(std::make_shared<PoolRows>(PoolKind::kMean, 3), {x, lengths}));
   EXPECT_EQ(y, (std::vector<float>{1.5, 15, 0, 0}));
 }
 
-TEST(SequenceFunctionsTest, NanGoesThrough) {
+TEST(SequenceFunctionsTest, PropagatesNan) {
   const std::shared_ptr<const Function> functions[] = {
       std::make_shared<Activation>(ActivationKind::kGelu),
       std::make_shared<Activation>(ActivationKind::kGeluTanh),
@@ -272,7 +272,7 @@ TEST(SequenceFunctionsTest, NanGoesThrough) {
       std::vector<float> values(40, 0.5F);
       values[3] = std::copysign(kFloatNan, sign);
       const std::vector<float> y =
-          OutputOf(bench, bench.Apply(function, {bench.Input("x", {2, 20}, std::move(values))}));
+          RunAndRead(bench, bench.Apply(function, {bench.Input("x", {2, 20}, std::move(values))}));
       EXPECT_TRUE(std::isnan(y[3])) << function->name();
       EXPECT_FALSE(std::isnan(y.back())) << function->name();
     }
@@ -291,7 +291,7 @@ TEST(LayerNormTest, DifficultRows) {
   const ValueId gamma = bench.Input("gamma", {64}, std::vector<float>(64, 2.0F));
   const ValueId beta = bench.Input("beta", {64}, std::vector<float>(64, 0.5F));
   const std::vector<float> y =
-      OutputOf(bench, bench.Apply(std::make_shared<LayerNorm>(), {input, gamma, beta}));
+      RunAndRead(bench, bench.Apply(std::make_shared<LayerNorm>(), {input, gamma, beta}));
   for (std::size_t i = 0; i < 64; ++i) {
     EXPECT_EQ(y[i], 0.5F);
     EXPECT_FLOAT_EQ(y[64 + i], i % 2 == 0 ? 2.5F : -1.5F);

@@ -53,12 +53,12 @@ void CheckProduct(Bf16TileProduct product, const ProductSizes& size, bool add) {
   }
 }
 
-TEST(Bf16TileProductTest, EqualsTheSums) {
+TEST(Bf16TileProductTest, EqualsSums) {
   for (const CpuBf16 way : {CpuBf16::kEmulated, Bf16OfCpu()}) {
     for (const bool add : {false, true}) {
       for (const ProductSizes& size :
            {ProductSizes{1, 1, 1}, {12, 16, 24}, {48, 48, 32}, {29, 37, 5}, {6, 7, 3}}) {
-        CheckProduct(Bf16TileMathOf(way).product, size, add);
+        CheckProduct(SelectBf16TileMath(way).product, size, add);
       }
     }
   }
@@ -80,9 +80,10 @@ TEST(Bf16TileMathTest, RoundsToPairs) {
     for (std::size_t pairs = 0; pairs <= kMax; ++pairs) {
       std::vector<Bf16Pair> neighbours(pairs + 1, kUntouched);
       std::vector<Bf16Pair> rows(pairs + 1, kUntouched);
-      Bf16TileMathOf(way).round_neighbours(first, static_cast<std::int64_t>(pairs),
-                                           neighbours.data());
-      Bf16TileMathOf(way).round_rows(first, second, static_cast<std::int64_t>(pairs), rows.data());
+      SelectBf16TileMath(way).round_neighbours(first, static_cast<std::int64_t>(pairs),
+                                               neighbours.data());
+      SelectBf16TileMath(way).round_rows(first, second, static_cast<std::int64_t>(pairs),
+                                         rows.data());
       for (std::size_t i = 0; i < pairs; ++i) {
         EXPECT_EQ(neighbours[i], PackPair<Bf16>(values[2 * i], values[2 * i + 1])) << i;
         EXPECT_EQ(rows[i], PackPair<Bf16>(first[i], second[i])) << i;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kImages = 9;
 
-ModelSpec VitOf(VitPool pool) {
+ModelSpec MakeVitSpec(VitPool pool) {
   return {.loss = SoftmaxCrossEntropySpec{},
           .architecture = VitSpec{.image_size = 8,
                                   .patch_size = 2,
@@ -36,11 +36,11 @@ double LargestError(const Model& model, std::span<const float> found,
   return largest;
 }
 
-TEST(VitCuda, TrainsLikeTheCpu) {
+TEST(VitCuda, TrainsLikeCpu) {
   const SampleSpec spec = LabelledSample({3, 8, 8}, 10);
   constexpr float kPredictionWeight = 1.0F / kImages;
   for (const VitPool pool : {VitPool::kToken, VitPool::kAvg}) {
-    const Model model = ValueOrThrow(Model::Make(VitOf(pool), spec));
+    const Model model = ValueOrThrow(Model::Make(MakeVitSpec(pool), spec));
     Samples samples(spec, kImages, 5);
     BenchTrainer cpu(model, {.micro_batches = {kImages}});
     // Larger weights: else the first attention hardly differs between keys.

@@ -12,7 +12,7 @@
 namespace gaccd {
 namespace {
 
-TEST(NormTest, MatchesTheDefinitionForEverySize) {
+TEST(NormTest, EqualsDefinitionForEverySize) {
   std::mt19937 engine(1);
   std::normal_distribution<float> normal;
   for (const std::size_t n : {0, 1, 15, 16, 17, 1023, 1024, 1025, 4097, 100'003}) {
@@ -39,7 +39,7 @@ TEST(NormTest, LargestFiniteValuesAreFinite) {
   EXPECT_NEAR(norm / std::numeric_limits<float>::max(), std::sqrt(5000.0), 1e-9);
 }
 
-TEST(NormTest, FindsOneBadValueAnywhere) {
+TEST(NormTest, DetectsOneNonFiniteValueAnywhere) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
         -std::numeric_limits<float>::infinity()}) {

@@ -82,7 +82,7 @@ struct Bench {
 
 class OptimizerCuda : public ::testing::TestWithParam<std::tuple<NamedOptimizer, std::size_t>> {};
 
-TEST_P(OptimizerCuda, TenUpdatesHaveTheBitsOfTheCpu) {
+TEST_P(OptimizerCuda, TenUpdatesAreBitIdenticalToCpu) {
   const auto& [named, n] = GetParam();
   Bench bench(named.spec, n, DType::kBF16);
   std::vector<float> expected = RandomValues(1, n);
@@ -114,7 +114,7 @@ TEST_P(OptimizerCuda, TenUpdatesHaveTheBitsOfTheCpu) {
   EXPECT_EQ(bench.optimizer->updates(), 10);
 }
 
-TEST_P(OptimizerCuda, TheCopyIsOfTheParametersAlsoWhileTheyAreAverages) {
+TEST_P(OptimizerCuda, CopyIsOfParametersEvenIfAveragesAreUsed) {
   const auto& [named, n] = GetParam();
   for (const DType half : {DType::kBF16, DType::kFP16}) {
     Bench bench(named.spec, n, half);
@@ -134,7 +134,7 @@ TEST_P(OptimizerCuda, TheCopyIsOfTheParametersAlsoWhileTheyAreAverages) {
   }
 }
 
-TEST_P(OptimizerCuda, StoppedChangesNothingMore) {
+TEST_P(OptimizerCuda, ChangesNothingAfterStop) {
   const auto& [named, n] = GetParam();
   Bench bench(named.spec, n, DType::kBF16);
   const std::vector<float> good = RandomValues(7, n);
@@ -154,7 +154,7 @@ TEST_P(OptimizerCuda, StoppedChangesNothingMore) {
 }
 
 // The bad update changes nothing, the next one has the bits it would have had without it.
-TEST_P(OptimizerCuda, OutlivesWhatIsNotFinite) {
+TEST_P(OptimizerCuda, SkipsNonFiniteUpdates) {
   const auto& [named, n] = GetParam();
   Bench bench(named.spec, n, DType::kBF16);
   std::vector<float> expected = RandomValues(1, n);
@@ -184,7 +184,7 @@ TEST_P(OptimizerCuda, OutlivesWhatIsNotFinite) {
 }
 
 // A finite gradient may still lead to parameters that are not: the next update is not finite.
-TEST_P(OptimizerCuda, SeesParametersThatOverflow) {
+TEST_P(OptimizerCuda, DetectsOverflowingParameters) {
   const auto& [named, n] = GetParam();
   Bench bench(named.spec, n, DType::kBF16);
   std::vector<float> g(n);
@@ -202,7 +202,8 @@ TEST_P(OptimizerCuda, SeesParametersThatOverflow) {
   }
 }
 
-std::string NameOf(const ::testing::TestParamInfo<std::tuple<NamedOptimizer, std::size_t>>& info) {
+std::string ParamName(
+    const ::testing::TestParamInfo<std::tuple<NamedOptimizer, std::size_t>>& info) {
   return std::string(std::get<0>(info.param).name) + "_" + std::to_string(std::get<1>(info.param));
 }
 
@@ -211,15 +212,15 @@ std::string NameOf(const ::testing::TestParamInfo<std::tuple<NamedOptimizer, std
 INSTANTIATE_TEST_SUITE_P(All, OptimizerCuda,
                          ::testing::Combine(::testing::ValuesIn(kEveryOptimizer),
                                             ::testing::Values(4, 32, 1000, 4100, 40000)),
-                         NameOf);
+                         ParamName);
 INSTANTIATE_TEST_SUITE_P(Odd, OptimizerCuda,
                          ::testing::Combine(::testing::ValuesIn(std::begin(kEveryOptimizer),
                                                                 std::end(kEveryOptimizer) - 2),
                                             ::testing::Values(1, 31, 33, 4097)),
-                         NameOf);
+                         ParamName);
 
 // Ranges of several groups, with gaps (frozen), longer and shorter than what a block takes.
-TEST(OptimizerCudaGroups, HaveTheBitsOfTheCpu) {
+TEST(OptimizerCudaGroups, AreBitIdenticalToCpu) {
   FlatLayout layout;
   ASSERT_TRUE(layout.Add("frozen.weight", {40}, {}, true).ok());
   ASSERT_TRUE(layout.Add("a.weight", {2500}).ok());
@@ -251,7 +252,7 @@ TEST(OptimizerCudaGroups, HaveTheBitsOfTheCpu) {
   }
 }
 
-TEST(OptimizerCudaGroups, TooManyAreRefused) {
+TEST(OptimizerCudaGroups, RefusesTooMany) {
   FlatLayout layout;
   for (int i = 0; i <= kMaxOptimizerGroups; ++i) {
     ASSERT_TRUE(layout.Add(std::to_string(i), {1}, {.lr_factor = 1.0 / (i + 1)}).ok());
@@ -269,7 +270,7 @@ class MeasureCuda : public ::testing::Test {
   std::vector<float> gradient_ = RandomValues(3, 4097);
 };
 
-TEST_F(MeasureCuda, SeesWhatIsNotFinite) {
+TEST_F(MeasureCuda, DetectsNonFiniteValues) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
         -std::numeric_limits<float>::infinity()}) {
@@ -288,7 +289,7 @@ TEST_F(MeasureCuda, SeesWhatIsNotFinite) {
 }
 
 // More than all blocks take at once.
-TEST_F(MeasureCuda, EveryValueOfALargeGradientCounts) {
+TEST_F(MeasureCuda, IncludesEveryValueOfLargeGradient) {
   bench_.Update(gradient_, 0, 0);
   std::vector<float> large = RandomValues(5, (1 << 20) + 4099);
   const GpuArray<char> scratch(NormScratchBytes(std::ssize(large)));
@@ -323,7 +324,7 @@ TEST_F(MeasureCuda, WrongCountStops) {
 
 // The order of the blocks does not matter. The stand-in runs them one after the other, and with
 // delays it reverses the order in some kernels.
-TEST(MeasureCudaOrder, NormIsTheSameFromRunToRun) {
+TEST(MeasureCudaOrder, NormIsDeterministic) {
   constexpr std::size_t kElements = 40'003;
   Bench bench(kEveryOptimizer[0].spec, kElements, DType::kF32);
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
@@ -339,7 +340,7 @@ TEST(MeasureCudaOrder, NormIsTheSameFromRunToRun) {
 }
 
 // Ranks share the first step, each with whole blocks but for the last one.
-TEST(MeasureCudaParts, NormIsTheSameHoweverBlocksAreDivided) {
+TEST(MeasureCudaParts, NormIsIndependentOfBlockDivision) {
   constexpr std::int64_t kElements = 300 * FlatLayout::kBlock + 37;  // the second step: two blocks
   Bench bench(kEveryOptimizer[0].spec, kElements, DType::kF32);
   bench.Update(RandomValues(7, kElements), 0, 0);
@@ -373,7 +374,7 @@ TEST_F(MeasureCuda, SumsOverMicroSteps) {
   }
 }
 
-TEST_F(MeasureCuda, CastOfTheWeights) {
+TEST_F(MeasureCuda, CastsWeights) {
   for (const std::size_t n : kOddSizes) {
     const std::vector<float> values = RandomValues(n, n, 50);
     const GpuArray<float> in(values);
@@ -386,7 +387,7 @@ TEST_F(MeasureCuda, CastOfTheWeights) {
   }
 }
 
-TEST(CudaOptimizerCreate, RefusesWhatCannotWork) {
+TEST(CudaOptimizerCreate, RefusesInvalidOptions) {
   const GpuArray<float> memory(64);
   const CudaOptimizer::Buffers buffers{memory.data(), memory.data() + 16, memory.data() + 32,
                                        nullptr,       DType::kBF16,       16};

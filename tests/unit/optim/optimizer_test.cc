@@ -33,7 +33,7 @@ std::vector<float> Random(std::size_t n, unsigned seed) {
 const OptimizerSpec kSgd{0.1, SgdSpec{}};
 const OptimizerSpec kAdamW{0.1, AdamWSpec{}};
 
-TEST(OptimizerTest, StateIsKnownBefore) {
+TEST(OptimizerTest, StateSizeIsKnownBefore) {
   EXPECT_EQ(StateElements(kSgd, 1000), 0);
   EXPECT_EQ(StateElements({0.1, SgdSpec{.momentum = 0.9}}, 1000), 1000);
   EXPECT_EQ(StateElements(kAdamW, 1000), 2000);
@@ -45,7 +45,7 @@ TEST(OptimizerTest, StateIsKnownBefore) {
   }
 }
 
-TEST(OptimizerTest, GradientScaleIsTheSameAsAScaledGradient) {
+TEST(OptimizerTest, GradientScaleEqualsScaledGradient) {
   for (const auto& [name, spec] : kEveryOptimizer) {
     auto scaled = MakeOptimizer(spec, OptimizerRanges::One(100));
     auto plain = MakeOptimizer(spec, OptimizerRanges::One(100));
@@ -64,7 +64,7 @@ TEST(OptimizerTest, GradientScaleIsTheSameAsAScaledGradient) {
 }
 
 // Every place is computed alike, wherever it is in a vector register or in the tail.
-TEST(OptimizerTest, ResultDoesNotDependOnThePlaceInTheBuffer) {
+TEST(OptimizerTest, ResultDoesNotDependOnPosition) {
   for (const auto& [name, spec] : kEveryOptimizer) {
     constexpr std::size_t kCount = 67;
     auto whole = ValueOrThrow(MakeOptimizer(spec, OptimizerRanges::One(kCount)));
@@ -85,7 +85,7 @@ TEST(OptimizerTest, ResultDoesNotDependOnThePlaceInTheBuffer) {
 }
 
 // A long range is done in pieces, each with its own part of the state.
-TEST(OptimizerTest, TellsAsItGoesWhichParametersAreNew) {
+TEST(OptimizerTest, ReportsUpdatedParametersIncrementally) {
   constexpr std::int64_t kRest = 77;
   constexpr std::int64_t kAll = Optimizer::kPiece + kRest;
   for (const auto& [name, spec] : kEveryOptimizer) {
@@ -123,7 +123,7 @@ TEST(OptimizerTest, PaddingStaysZero) {
 }
 
 // A restart: state and update count carried over continue with the same bits.
-TEST(OptimizerTest, StateAndCountAreAllThatContinues) {
+TEST(OptimizerTest, ContinuesFromStateAndCount) {
   for (const auto& [name, spec] : kEveryOptimizer) {
     auto straight = MakeOptimizer(spec, OptimizerRanges::One(50));
     auto first = MakeOptimizer(spec, OptimizerRanges::One(50));
@@ -152,7 +152,7 @@ FlatLayout Grouped() {
   return layout;
 }
 
-TEST(OptimizerRangesTest, NeighboursOfOneGroupAreOneRangeAndFrozenOnesNone) {
+TEST(OptimizerRangesTest, MergesNeighboursOfOneGroupAndSkipsFrozen) {
   const OptimizerRanges ranges = OptimizerRanges::Of(Grouped());
   ASSERT_EQ(ranges.all().size(), 3u);
   const std::int64_t expected[3][3] = {{0, 48, 0}, {96, 16, 48}, {112, 64, 64}};
@@ -166,7 +166,7 @@ TEST(OptimizerRangesTest, NeighboursOfOneGroupAreOneRangeAndFrozenOnesNone) {
 }
 
 // Each parameter by itself, by an optimiser with the settings of its group.
-TEST(OptimizerTest, GroupsHaveTheBitsOfOptimizersOfTheirOwn) {
+TEST(OptimizerTest, GroupsAreBitIdenticalToSeparateOptimizers) {
   const FlatLayout layout = Grouped();
   const auto n = static_cast<std::size_t>(layout.size());
   for (const auto& [name, spec] : kEveryOptimizer) {
@@ -203,7 +203,7 @@ TEST(OptimizerTest, GroupsHaveTheBitsOfOptimizersOfTheirOwn) {
 }
 
 // The averages follow the state of the rule, without the frozen parameter.
-TEST(OptimizerTest, AveragesAreOfWhatEveryUpdateLeft) {
+TEST(OptimizerTest, AveragesAreOverEveryUpdate) {
   constexpr double kDecay = 0.75;
   const FlatLayout layout = Grouped();
   const OptimizerRanges ranges = OptimizerRanges::Of(layout);
@@ -233,7 +233,7 @@ TEST(OptimizerTest, AveragesAreOfWhatEveryUpdateLeft) {
   EXPECT_TRUE(std::ranges::equal(momentum, optimizer->state().first(size)));
 }
 
-TEST(OptimizerTest, NoParametersIsFine) {
+TEST(OptimizerTest, AcceptsNoParameters) {
   auto optimizer = ValueOrThrow(MakeOptimizer(kAdamW, OptimizerRanges::One(0)));
   optimizer->Step({}, {}, 0.1, 1);
   EXPECT_EQ(optimizer->updates(), 1);
@@ -244,7 +244,7 @@ void ExpectRefused(const OptimizerSpec& spec, const char* text) {
       << text;
 }
 
-TEST(OptimizerTest, EveryOneRefusesANegativeWeightDecay) {
+TEST(OptimizerTest, RefusesNegativeWeightDecay) {
   for (const auto& [name, spec] : kEveryOptimizer) {
     OptimizerSpec wrong = spec;
     std::visit([](auto& kind) { kind.weight_decay = -1; }, wrong.kind);

@@ -18,7 +18,7 @@ TEST(ScheduleTest, ConstantIsRateTimesFactor) {
   }
 }
 
-TEST(ScheduleTest, WarmupReachesTheFullRate) {
+TEST(ScheduleTest, WarmupReachesFullRate) {
   const ScheduleSpec spec{4, std::monostate{}};
   EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 0, 100), 0.25);
   EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 1, 100), 0.5);
@@ -27,7 +27,7 @@ TEST(ScheduleTest, WarmupReachesTheFullRate) {
 }
 
 // Without warm-up: torch.optim.lr_scheduler.CosineAnnealingLR(T_max = n - 1, eta_min = f * lr).
-TEST(ScheduleTest, CosineEndsAtTheFinalRatio) {
+TEST(ScheduleTest, CosineEndsAtFinalRatio) {
   const ScheduleSpec spec{0, CosineSpec{0.1}};
   EXPECT_DOUBLE_EQ(LearningRate(spec, 2, 1, 0, 101), 2);
   EXPECT_DOUBLE_EQ(LearningRate(spec, 2, 1, 50, 101), 2 * 0.55);
@@ -37,7 +37,7 @@ TEST(ScheduleTest, CosineEndsAtTheFinalRatio) {
   EXPECT_DOUBLE_EQ(LearningRate(spec, 2, 1, 150, 101), 0.2);
 }
 
-TEST(ScheduleTest, CosineStartsAfterTheWarmup) {
+TEST(ScheduleTest, CosineStartsAfterWarmup) {
   const ScheduleSpec spec{10, CosineSpec{0}};
   EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 9, 111), 1);
   EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 10, 111), 1);
@@ -56,7 +56,7 @@ TEST(ScheduleTest, ShortRunsNeverDivideByZero) {
   }
 }
 
-TEST(ScheduleTest, StepFallsEverySoManyUpdates) {
+TEST(ScheduleTest, StepDecaysEveryNUpdates) {
   const ScheduleSpec spec{0, StepDecaySpec{30, 0.1}};
   EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 29, 100), 1);
   EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 30, 100), 0.1);

@@ -30,7 +30,7 @@ std::vector<std::int64_t> Requested(const std::vector<Alternative>& found, Field
   return values;
 }
 
-TEST(AlternativesTest, ThePublishedCase) {
+TEST(AlternativesTest, PublishedCase) {
   const Alternatives found = FindAlternatives(MakePlan(30, 8, 10, 3072));
   EXPECT_FALSE(found.divides);
   EXPECT_EQ(found.asked_cost, 1);
@@ -47,7 +47,7 @@ TEST(AlternativesTest, ThePublishedCase) {
   EXPECT_EQ(found.nodes[1].plan.ranks_lo(), 0);
 }
 
-TEST(AlternativesTest, CostIsRelativeToTheExactPlanWhateverWasAsked) {
+TEST(AlternativesTest, CostIsRelativeToExactPlan) {
   const Alternatives found = FindAlternatives(MakePlan(30, 8, 10, 3072, Rounding::kCeil));
   EXPECT_DOUBLE_EQ(found.asked_cost, 20.0 / 13);
   ASSERT_EQ(found.modes.size(), 3U);
@@ -57,7 +57,7 @@ TEST(AlternativesTest, CostIsRelativeToTheExactPlanWhateverWasAsked) {
   EXPECT_TRUE(found.nodes[1].plan.exact());
 }
 
-TEST(AlternativesTest, TheMicroBatchThatSavesAStepIsTheSmallest) {
+TEST(AlternativesTest, ReturnsSmallestMicroBatchThatSavesAStep) {
   for (std::int64_t target = 241; target < 6000; target += 7) {
     const Plan plan = MakePlan(30, 8, 10, target);
     if (target % 240 == 0) continue;
@@ -75,7 +75,7 @@ TEST(AlternativesTest, TheMicroBatchThatSavesAStepIsTheSmallest) {
 }
 
 // The list of node counts is complete: the same by trying every count with its definition.
-TEST(AlternativesTest, NodeCountsAgreeWithBruteForce) {
+TEST(AlternativesTest, NodeCountsEqualBruteForce) {
   for (std::int64_t nodes = 1; nodes <= 60; ++nodes) {
     for (const std::int64_t target : {96, 1000, 3072, 4096, 5040, 997}) {
       const Plan plan = MakePlan(nodes, 8, 10, target);
@@ -92,7 +92,7 @@ TEST(AlternativesTest, NodeCountsAgreeWithBruteForce) {
   }
 }
 
-TEST(AlternativesTest, NodeCountsOfPipelinesAgreeWithBruteForce) {
+TEST(AlternativesTest, PipelineNodeCountsEqualBruteForce) {
   for (std::int64_t nodes = 2; nodes <= 40; nodes += 2) {
     for (const std::int64_t target : {60, 96, 1000, 997}) {
       const Plan plan = ValueOrThrow(
@@ -119,7 +119,7 @@ TEST(AlternativesTest, MicroBatchesThatFillEveryStep) {
       ElementsAre(25, 50));
 }
 
-TEST(AlternativesTest, HugeCountsAreBoundedInTimeAndNeverOverflow) {
+TEST(AlternativesTest, HugeCountsAreFastAndDoNotOverflow) {
   constexpr std::int64_t kMaxInt64 = std::numeric_limits<std::int64_t>::max();
   for (const Rounding rounding :
        {Rounding::kExact, Rounding::kFloor, Rounding::kCeil, Rounding::kNearest}) {
@@ -139,7 +139,7 @@ TEST(AlternativesTest, HugeCountsAreBoundedInTimeAndNeverOverflow) {
   }
 }
 
-TEST(PlanTextTest, FitsAPageOfEightyColumns) {
+TEST(PlanTextTest, FitsEightyColumns) {
   for (const std::int64_t target : {1, 100, 3072, 3073, 1000000, 9999999}) {
     for (const Rounding rounding : {Rounding::kExact, Rounding::kCeil}) {
       const std::string text = PlanText(MakePlan(30, 8, 10, target, rounding), {});
@@ -156,7 +156,7 @@ TEST(PlanTextTest, FitsAPageOfEightyColumns) {
   }
 }
 
-TEST(PlanTextTest, MarksWhatWasNotAskedFor) {
+TEST(PlanTextTest, MarksDeviationsFromRequest) {
   const Plan plan = MakePlan(30, 8, 10, 3072);
   EXPECT_THAT(PlanText(plan, {}), Not(HasSubstr("(default)")));
   const std::string text =
@@ -165,7 +165,7 @@ TEST(PlanTextTest, MarksWhatWasNotAskedFor) {
   EXPECT_THAT(text, HasSubstr("10 (job), the most samples"));
 }
 
-TEST(PlanTextTest, SaysWhyNothingDivides) {
+TEST(PlanTextTest, ExplainsIndivisibleBatch) {
   EXPECT_THAT(PlanText(MakePlan(30, 8, 10, 3073), {}),
               HasSubstr("3073 is not a multiple of 8 ranks per node"));
   EXPECT_THAT(PlanText(MakePlan(30, 8, 10, std::int64_t{8} * 997), {}),
@@ -173,7 +173,7 @@ TEST(PlanTextTest, SaysWhyNothingDivides) {
   EXPECT_THAT(PlanText(MakePlan(30, 8, 10, 100), {}), HasSubstr("140 ranks have no work"));
 }
 
-TEST(PlanTextTest, OfPipelinesAllRanksTakeTheSamples) {
+TEST(PlanTextTest, AllRanksOfPipelinesTakeSamples) {
   const auto text = [](std::int64_t nodes, std::int64_t gpus, std::int64_t target) {
     return PlanText(ValueOrThrow(Plan::Make({.nodes = nodes,
                                              .gpus_per_node = gpus,

@@ -30,7 +30,7 @@ MicroBatchChoice Choose(const PlanRequest& request, const FindMemoryNeed& find,
 }
 
 // Room for 10 samples: two micro-steps, which need only 7.
-TEST(MicroBatch, IsTheSmallestWithAsManyMicroSteps) {
+TEST(MicroBatch, IsSmallestWithSameMicroSteps) {
   const MicroBatchChoice choice = Choose(Published(), Linear(100, 10, 205));
   EXPECT_TRUE(choice.fits);
   EXPECT_EQ(choice.plan().request().micro_batch, 7);
@@ -40,14 +40,14 @@ TEST(MicroBatch, IsTheSmallestWithAsManyMicroSteps) {
   EXPECT_EQ(choice.plan().memory()->limit, 205);
 }
 
-TEST(MicroBatch, AllSamplesAtOnceWhereTheyFit) {
+TEST(MicroBatch, TakesAllSamplesIfTheyFit) {
   int calls = 0;
   const MicroBatchChoice choice = Choose(Published(), Linear(0, 1, 13, &calls));
   EXPECT_EQ(choice.plan().request().micro_batch, 13);
   EXPECT_EQ(calls, 1);
 }
 
-TEST(MicroBatch, NotEvenOneSampleFits) {
+TEST(MicroBatch, FailsIfOneSampleDoesNotFit) {
   const MicroBatchChoice choice = Choose(Published(), Linear(100, 10, 109));
   EXPECT_FALSE(choice.fits);
   EXPECT_EQ(choice.plan().request().micro_batch, 1);
@@ -57,7 +57,7 @@ TEST(MicroBatch, NotEvenOneSampleFits) {
 }
 
 // The least is needed in between.
-TEST(MicroBatch, NeitherAllNorOneAtOnce) {
+TEST(MicroBatch, FindsSizeBetweenOneAndAll) {
   const FindMemoryNeed find = [](const Plan& plan) -> Result<MemoryNeed> {
     return MemoryNeed{2 * plan.request().micro_batch + 3 * plan.accum_steps(), 60};
   };
@@ -67,19 +67,19 @@ TEST(MicroBatch, NeitherAllNorOneAtOnce) {
   EXPECT_EQ(choice.plan().request().micro_batch, 20);  // 2 x 20 + 3 x 5; 25 needs 62
 }
 
-TEST(MicroBatch, NoLargerThanAsked) {
+TEST(MicroBatch, IsAtMostRequested) {
   const MicroBatchChoice choice = Choose(Published(), Linear(0, 1, 100), {.most = 6});
   EXPECT_EQ(choice.plan().request().micro_batch, 5);  // 13 in three micro-steps
 }
 
-TEST(MicroBatch, OtherRoundingsAreRefused) {
+TEST(MicroBatch, RefusesOtherRoundings) {
   PlanRequest request = Published();
   request.rounding = Rounding::kCeil;
   EXPECT_THAT(ChooseMicroBatch(request, {}, Linear(0, 1, 100)),
               IsError(ErrorKind::kConfig, "--rounding=exact", "found ceil"));
 }
 
-TEST(MicroBatch, AnErrorOfTheNeedEndsTheSearch) {
+TEST(MicroBatch, ErrorOfNeedEndsSearch) {
   const auto fails = [](const Plan&) -> Result<MemoryNeed> {
     return Status(ErrorKind::kConfig, "no kernel");
   };
@@ -98,7 +98,7 @@ void ExpectLargest(const MicroBatchChoice& choice, const FindMemoryNeed& find) {
   EXPECT_FALSE(find(ValueOrThrow(Plan::Make(larger)))->fits());
 }
 
-TEST(MicroBatch, IsTheLargestOfRandomPlans) {
+TEST(MicroBatch, IsLargestOfRandomPlans) {
   std::mt19937 random(7);
   const auto draw = [&random](std::int64_t most) {
     return 1 + static_cast<std::int64_t>(random() % static_cast<std::uint32_t>(most));
@@ -128,7 +128,7 @@ TEST(MicroBatch, IsTheLargestOfRandomPlans) {
 }
 
 // A larger micro-batch that needs less does no harm: what is chosen fits.
-TEST(MicroBatch, ANeedThatFallsInBetweenIsNoMistake) {
+TEST(MicroBatch, AcceptsNonMonotonicNeed) {
   const FindMemoryNeed find = [](const Plan& plan) -> Result<MemoryNeed> {
     const std::int64_t size = plan.request().micro_batch;
     return MemoryNeed{size % 5 == 0 ? 200 : 10 * size, 150};
@@ -173,7 +173,7 @@ MicroBatchChoice ChooseWithBlocks(std::int64_t limit, const UpdateCost& cost,
 constexpr UpdateCost kDeep = {
     .flops_per_sample = 6e9, .recomputed_flops_per_sample = 2e9, .parameters = 1'000'000};
 
-TEST(MemoryTable, WithBothRecomputes) {
+TEST(MemoryTable, ShowsBothRecomputeSettings) {
   const MicroBatchChoice choice = ChooseWithBlocks(5'000'000'000, kDeep, 1);
   EXPECT_EQ(MemoryTableText(choice, kDeep, "5000.0 MB (--memory)"),
             R"(
@@ -192,7 +192,7 @@ time: of an update, predicted, relative to one micro-step without recompute.
 )");
 }
 
-TEST(MicroBatch, RecomputesWhereThatIsFasterOrNothingElseFits) {
+TEST(MicroBatch, RecomputesIfFasterOrNothingElseFits) {
   int calls = 0;
   const MicroBatchChoice all = ChooseWithBlocks(13'700'000'000, kDeep, 0, &calls);
   EXPECT_EQ(all.plan().request().recompute, Recompute::kNone);
@@ -217,7 +217,7 @@ TEST(MicroBatch, RecomputesWhereThatIsFasterOrNothingElseFits) {
 }
 
 // Without recompute, where both take the same time: of a job that says nothing about it.
-TEST(MicroBatch, RecomputesOnlyWhereItIsLeftOpen) {
+TEST(MicroBatch, RecomputesOnlyIfAllowed) {
   EXPECT_EQ(ChooseWithBlocks(13'000'000'000, {}).plan().request().recompute, Recompute::kNone);
   const auto find = [](const Plan& plan) -> Result<MemoryNeed> {
     return NeedOfBlocks(plan, 2'500'000'000);
@@ -229,7 +229,7 @@ TEST(MicroBatch, RecomputesOnlyWhereItIsLeftOpen) {
 }
 
 // A small network with many parameters: every micro-step passes over them all.
-TEST(MemoryTable, TimeGrowsWithTheMicroSteps) {
+TEST(MemoryTable, TimeGrowsWithMicroSteps) {
   const UpdateCost cost{.flops_per_sample = 6e6, .parameters = 1'000'000};
   const auto time = [&](std::int64_t micro_batch) {
     PlanRequest request{.gpus_per_node = 1, .micro_batch = micro_batch, .target_batch = 100};

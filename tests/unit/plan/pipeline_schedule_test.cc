@@ -25,7 +25,7 @@ using Kind = PipelineAction::Kind;
 constexpr PipelineSchedule kSchedules[] = {PipelineSchedule::kGpipe, PipelineSchedule::kOneFOneB,
                                            PipelineSchedule::kZeroBubble};
 
-TEST(PipelineScheduleTest, EveryMicroBatchGoesForthAndBackOnceAndFewAreInFlight) {
+TEST(PipelineScheduleTest, RunsEveryMicroBatchOnceWithFewInFlight) {
   for (const PipelineSchedule schedule : kSchedules) {
     for (std::int64_t stages = 1; stages <= 6; ++stages) {
       for (std::int64_t count = 0; count <= 9; ++count) {
@@ -59,7 +59,7 @@ TEST(PipelineScheduleTest, EveryMicroBatchGoesForthAndBackOnceAndFewAreInFlight)
 
 // With F, B, W for a forward, the first part of a backward and that of weights, each stage computes
 // m (F + B + W), and with at least as many micro-batches as stages waits (p - 1) (F + B - W).
-TEST(PipelineScheduleTest, TheBubbleOfADividedBackwardIsThatOfTheFormula) {
+TEST(PipelineScheduleTest, BubbleOfSplitBackwardEqualsFormula) {
   for (const int stages : {1, 2, 3, 4, 6}) {
     for (const int count : {stages, stages + 1, 3 * stages}) {
       const std::vector<StageCost> costs(static_cast<std::size_t>(stages), {2, 4, 2});
@@ -71,7 +71,7 @@ TEST(PipelineScheduleTest, TheBubbleOfADividedBackwardIsThatOfTheFormula) {
 }
 
 // Of equal stages and micro-batches (p - 1) / (m + p - 1) of the time is idle.
-TEST(PipelineScheduleTest, TheBubbleIsThatOfTheFormula) {
+TEST(PipelineScheduleTest, BubbleEqualsFormula) {
   for (const PipelineSchedule schedule : {PipelineSchedule::kGpipe, PipelineSchedule::kOneFOneB}) {
     for (const int stages : {1, 2, 3, 5}) {
       for (const int count : {1, 2, 5, 16}) {
@@ -85,7 +85,7 @@ TEST(PipelineScheduleTest, TheBubbleIsThatOfTheFormula) {
   }
 }
 
-TEST(PipelineScheduleTest, UnequalMicroBatchesAndStagesEndAndTakeWhatTheyMust) {
+TEST(PipelineScheduleTest, UnequalMicroBatchesAndStagesComplete) {
   std::mt19937 engine(7);
   const auto random = [&engine] { return static_cast<int>(engine() % 1000); };
   for (int trial = 0; trial < 200; ++trial) {
@@ -121,7 +121,7 @@ double Worst(std::span<const double> costs, std::span<const std::int64_t> blocks
   return worst;
 }
 
-TEST(BalanceTest, IsTheBestOfAllDivisions) {
+TEST(BalanceTest, IsBestOfAllDivisions) {
   std::mt19937 engine(3);
   const auto random = [&engine] { return static_cast<int>(engine() % 1000); };
   for (int trial = 0; trial < 300; ++trial) {
@@ -153,7 +153,7 @@ TEST(BalanceTest, IsTheBestOfAllDivisions) {
   EXPECT_THAT(BalanceStages(std::vector<double>{1, 2}, 3).status(), HasKind(ErrorKind::kConfig));
 }
 
-TEST(PipelinePlanTest, TheSamplesOfAPipelineAreThoseOfItsRanks) {
+TEST(PipelinePlanTest, SamplesOfPipelineEqualThoseOfItsRanks) {
   for (const std::int64_t stages : {1, 2, 3, 4}) {
     const PlanRequest request{.nodes = 3,
                               .gpus_per_node = stages,

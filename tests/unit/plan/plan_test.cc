@@ -110,7 +110,7 @@ void CheckInvariants(const PlanRequest& request) {
   ASSERT_LE(*most - *least, 1) << "ranks with one sample more are not spread over the nodes";
 }
 
-TEST(PlanTest, ThePublishedCase) {
+TEST(PlanTest, PublishedCase) {
   const Plan exact = MakePlan(Request(30, 8, 10, 3072));
   EXPECT_EQ(exact.world(), 240);
   EXPECT_EQ(exact.base_batch(), 2400);
@@ -139,13 +139,13 @@ TEST(PlanTest, ThePublishedCase) {
   EXPECT_EQ(MakePlan(Request(30, 8, 10, 3072, Rounding::kNearest)).effective_batch(), 2400);
 }
 
-TEST(PlanTest, AHalfIsRoundedUp) {
+TEST(PlanTest, RoundsHalfUp) {
   EXPECT_EQ(MakePlan(Request(1, 2, 5, 15, Rounding::kNearest)).accum_steps(), 2);
   EXPECT_EQ(MakePlan(Request(1, 2, 5, 14, Rounding::kNearest)).accum_steps(), 1);
   EXPECT_EQ(MakePlan(Request(1, 2, 5, 1, Rounding::kNearest)).accum_steps(), 1);
 }
 
-TEST(PlanTest, AnExactMultipleNeedsNoMoreSteps) {
+TEST(PlanTest, ExactMultipleAddsNoStep) {
   for (const Rounding mode : kAllModes) {
     const Plan plan = MakePlan(Request(3, 4, 5, 180, mode));
     EXPECT_EQ(plan.accum_steps(), 3);
@@ -179,7 +179,7 @@ TEST(PlanTest, InvariantsOfThousandsOfRandomCases) {
   }
 }
 
-TEST(PlanTest, TargetBelowTheWorldLeavesRanksEmptyAndSpreadsTheRest) {
+TEST(PlanTest, TargetBelowWorldSpreadsSamplesAndLeavesRanksEmpty) {
   const Plan plan = MakePlan(Request(30, 8, 10, 30));
   EXPECT_EQ(plan.accum_steps(), 1);
   for (std::int64_t node = 0; node < 30; ++node) {
@@ -233,7 +233,7 @@ TEST(PlanTest, OverflowIsAnErrorWithBothFactors) {
   EXPECT_TRUE(Plan::Make(Request(half, 1, 1, kMax)).ok());
 }
 
-TEST(PlanTest, CountsBelowOneAreRefusedByName) {
+TEST(PlanTest, RefusesCountsBelowOneByName) {
   ExpectError(Request(0, 8, 10, 3072), ErrorKind::kUsage, "nodes must be at least 1, found 0");
   ExpectError(Request(1, -8, 10, 3072), ErrorKind::kUsage, "GPUs per node");
   ExpectError(Request(1, 8, 0, 3072), ErrorKind::kUsage, "micro-batch");
@@ -243,7 +243,7 @@ TEST(PlanTest, CountsBelowOneAreRefusedByName) {
   ExpectError(request, ErrorKind::kUsage, "found -1");
 }
 
-TEST(PlanTest, LearningRateFactorFollowsTheRule) {
+TEST(PlanTest, LearningRateFactorFollowsRule) {
   PlanRequest request = Request(30, 8, 10, 3072);
   request.reference_batch = 768;
   EXPECT_EQ(MakePlan(request).lr_factor(), 1);
@@ -256,7 +256,7 @@ TEST(PlanTest, LearningRateFactorFollowsTheRule) {
   EXPECT_DOUBLE_EQ(MakePlan(request).lr_factor(), std::sqrt(4800.0 / 3072));
 }
 
-TEST(PlanTest, TheLastCycleIsAnExactPlanOfFewerSamples) {
+TEST(PlanTest, LastCycleIsExactPlanOfFewerSamples) {
   PlanRequest request = Request(4, 2, 32, 1000, Rounding::kNearest);
   request.lr_rule = LrRule::kLinear;
   const auto last = ValueOrThrow(MakePlan(request).ForSamples(250));

@@ -29,8 +29,8 @@ struct Cost {
   double busy = 0;
 };
 
-Cost CostOf(const std::vector<double>& speeds, const std::vector<std::int64_t>& loads,
-            std::int64_t micro_batch) {
+Cost ComputeCost(const std::vector<double>& speeds, const std::vector<std::int64_t>& loads,
+                 std::int64_t micro_batch) {
   Cost cost;
   for (std::size_t rank = 0; rank < loads.size(); ++rank) {
     const double time = static_cast<double>(loads[rank]) / speeds[rank];
@@ -51,12 +51,12 @@ bool IsBetter(const Cost& a, const Cost& b) {
 Cost BruteForce(const std::vector<double>& speeds, std::int64_t samples, std::int64_t micro_batch) {
   std::vector<std::int64_t> loads(speeds.size(), 0);
   loads.back() = samples;
-  Cost best = CostOf(speeds, loads, micro_batch);
+  Cost best = ComputeCost(speeds, loads, micro_batch);
   const std::function<void(std::size_t, std::int64_t)> visit = [&](std::size_t rank,
                                                                    std::int64_t left) {
     if (rank + 1 == loads.size()) {
       loads[rank] = left;
-      const Cost cost = CostOf(speeds, loads, micro_batch);
+      const Cost cost = ComputeCost(speeds, loads, micro_batch);
       if (IsBetter(cost, best)) best = cost;
       return;
     }
@@ -78,14 +78,14 @@ void ExpectOptimal(const std::vector<double>& speeds, std::int64_t samples,
     ASSERT_GE(load, 0);
     ASSERT_LE(load, split.micro_steps * micro_batch);
   }
-  const Cost found = CostOf(speeds, split.loads, micro_batch);
+  const Cost found = ComputeCost(speeds, split.loads, micro_batch);
   const Cost best = BruteForce(speeds, samples, micro_batch);
   ASSERT_EQ(found.time, best.time) << ::testing::PrintToString(split.loads);
   ASSERT_EQ(split.micro_steps, best.micro_steps) << ::testing::PrintToString(split.loads);
   ASSERT_NEAR(found.busy, best.busy, 1e-9) << ::testing::PrintToString(split.loads);
 }
 
-TEST(SpeedsTest, EverySmallWorldIsSplitBest) {
+TEST(SpeedsTest, SplitsEverySmallWorldOptimally) {
   const double speeds[] = {0.25, 0.6, 1, 1.7};
   for (std::size_t ranks = 1; ranks <= 4; ++ranks) {
     std::vector<std::size_t> choice(ranks, 0);
@@ -105,7 +105,7 @@ TEST(SpeedsTest, EverySmallWorldIsSplitBest) {
   }
 }
 
-TEST(SpeedsTest, RandomWorldsAreSplitBest) {
+TEST(SpeedsTest, SplitsRandomWorldsOptimally) {
   std::mt19937_64 random(3072);
   std::uniform_real_distribution<double> exponent(-3, 3);
   std::uniform_int_distribution<std::int64_t> ranks(2, 6);
@@ -122,7 +122,7 @@ TEST(SpeedsTest, RandomWorldsAreSplitBest) {
   }
 }
 
-TEST(SpeedsTest, EqualSpeedsGiveThePlanWithoutThem) {
+TEST(SpeedsTest, EqualSpeedsGivePlanWithoutSpeeds) {
   for (const double speed : {0.1, 1.0, 0.6, 3.7}) {
     for (std::int64_t world = 1; world <= 12; ++world) {
       for (std::int64_t target = 1; target <= 60; ++target) {
@@ -148,7 +148,7 @@ TEST(SpeedsTest, EqualSpeedsGiveThePlanWithoutThem) {
   }
 }
 
-TEST(SpeedsTest, MicroBatchesOfASlowRankAreAsLargeAsThoseOfAFastOne) {
+TEST(SpeedsTest, SlowAndFastRanksHaveEqualMicroBatches) {
   const Result<Plan> plan = Plan::Make({.nodes = 4,
                                         .gpus_per_node = 1,
                                         .micro_batch = 8,
@@ -174,7 +174,7 @@ TEST(SpeedsTest, MicroBatchesOfASlowRankAreAsLargeAsThoseOfAFastOne) {
 }
 
 // 20 nodes of speed 1 and 10 of 0.6, 8 ranks each: 3072 samples.
-TEST(SpeedsTest, ThePublishedCase) {
+TEST(SpeedsTest, PublishedCase) {
   PlanRequest request{.nodes = 30, .gpus_per_node = 8, .micro_batch = 10, .target_batch = 3072};
   request.speeds.assign(160, 1.0);
   request.speeds.resize(240, 0.6);
@@ -202,7 +202,7 @@ TEST(SpeedsTest, ThePublishedCase) {
   EXPECT_EQ(plan->Offset(240), 3072);
 }
 
-TEST(SpeedsTest, ASmallerUpdateIsSplitBySpeedToo) {
+TEST(SpeedsTest, SplitsSmallerUpdateBySpeed) {
   const Result<Plan> plan = Plan::Make({.nodes = 3,
                                         .gpus_per_node = 1,
                                         .micro_batch = 4,
@@ -219,7 +219,7 @@ TEST(SpeedsTest, ASmallerUpdateIsSplitBySpeedToo) {
 }
 
 // The rank that is far slower than the others gets none.
-TEST(SpeedsTest, ARankMayGetNothing) {
+TEST(SpeedsTest, RankMayHaveNoSamples) {
   EXPECT_THAT(SplitBySpeed(std::vector{1.0, 0.01, 1.0}, 8, 4).loads, ElementsAre(4, 0, 4));
 }
 
@@ -231,7 +231,7 @@ TEST(SpeedsTest, LargeCountsAreExact) {
   EXPECT_EQ(split.micro_steps, 1);
 }
 
-TEST(SpeedsTest, WrongSpeedsAreRefused) {
+TEST(SpeedsTest, RefusesWrongSpeeds) {
   PlanRequest request{.nodes = 2, .gpus_per_node = 1, .target_batch = 8};
   const auto error = [&](std::vector<double> speeds) {
     request.speeds = std::move(speeds);
@@ -246,7 +246,7 @@ TEST(SpeedsTest, WrongSpeedsAreRefused) {
   EXPECT_THAT(error({1, 2}), HasMessage(HasSubstr("at most 9007199254740992")));
 }
 
-TEST(SpeedsTest, TheTextReadsBackTheSame) {
+TEST(SpeedsTest, TextRoundTrips) {
   const std::vector<double> speeds{1, 1, 0.6, 1.0 / 3, 1};
   const std::string text = SpeedsText(speeds);
   EXPECT_EQ(text, "2x1,1x0.6,1x0.3333333333333333,1x1");

@@ -21,7 +21,7 @@ Status Refused(const ModelSpec& spec, const SampleSpec& sample) {
   return model.ok() ? Status::Ok() : model.status();
 }
 
-TEST(ModelTest, HasTheNamesAndShapesOfPyTorch) {
+TEST(ModelTest, HasNamesAndShapesOfPyTorch) {
   ModelSpec spec = Mlp({784, 512, 512, 10}, LossKind::kSoftmaxCrossEntropy);
   spec.layer.insert(spec.layer.begin(), {"flatten", FlattenSpec{}});
   const auto model = ValueOrThrow(Model::Make(spec, Images(10)));
@@ -36,7 +36,7 @@ TEST(ModelTest, HasTheNamesAndShapesOfPyTorch) {
 }
 
 // Biases and layer norms of every architecture alike.
-TEST(ModelTest, WeightDecayIsForParametersOfTwoDimensions) {
+TEST(ModelTest, WeightDecayAppliesToTwoDimensions) {
   const ModelSpec models[] = {
       {.layer = {{"words", EmbeddingSpec{7, 6}},
                  {"norm", LayerNormSpec{.width = 6}},
@@ -56,7 +56,7 @@ TEST(ModelTest, WeightDecayIsForParametersOfTwoDimensions) {
   }
 }
 
-TEST(ModelTest, RefusalsNameTheFieldOfTheJob) {
+TEST(ModelTest, RefusalsNameJobField) {
   SampleSpec text = TokenSample(5, 9);
   text.tensors.push_back({"labels", DType::kI32, {5}});
   text.classes = 9;
@@ -82,7 +82,7 @@ TEST(ModelTest, RefusalsNameTheFieldOfTheJob) {
 }
 
 // As nn.Embedding, nn.Flatten and nn.Linear.
-TEST(ModelTest, FlattenMakesOneRowOfAllTokensOfASample) {
+TEST(ModelTest, FlattenMakesOneRowPerSample) {
   ModelSpec spec{.layer = {{"words", EmbeddingSpec{11, 3}},
                            {"flatten", FlattenSpec{}},
                            {"fc", LinearSpec{15, 4, true}}},
@@ -159,7 +159,7 @@ TEST(ModelTest, ConvolutionsOfImages) {
             2.0 * (2 * 24 * 24 * 6 * 25 + 3 * 6 * 12 * 8 * 3 * 15 + 3 * 144 * 10));
 }
 
-TEST(ModelTest, ConvolutionsWithoutDataTakeTheSmallestImagesThatFit) {
+TEST(ModelTest, ConvolutionsWithoutDataUseSmallestImages) {
   ModelSpec spec = SmallConvNet();
   spec.layer.erase(spec.layer.begin());
   const auto model = Model::MakeWithoutData(spec);
@@ -167,7 +167,7 @@ TEST(ModelTest, ConvolutionsWithoutDataTakeTheSmallestImagesThatFit) {
   EXPECT_EQ(model->sample().tensors[0].shape, (Shape{1, 28, 28}));
 }
 
-TEST(ModelTest, RefusalsOfImagesNameTheLayerAndBothShapes) {
+TEST(ModelTest, ImageRefusalsNameLayerAndBothShapes) {
   ModelSpec spec = SmallConvNet();
   EXPECT_THAT(Refused(spec, LabelledSample({27, 28}, 10)),
               HasMessage(AllOf(HasSubstr("image"), HasSubstr("expected 784 values a sample, for "
@@ -195,7 +195,7 @@ TEST(ModelTest, RefusalsOfImagesNameTheLayerAndBothShapes) {
 }
 
 // 2 m n k a product: one forward, two backward, but no gradient of the data.
-TEST(ModelTest, CountsTheOperationsOfItsProducts) {
+TEST(ModelTest, CountsProductFlops) {
   auto mlp =
       Model::Make(Mlp({784, 512, 10}, LossKind::kSoftmaxCrossEntropy), LabelledSample({784}, 10));
   ASSERT_TRUE(mlp.ok());
@@ -223,7 +223,7 @@ TEST(ModelTest, CountsTheOperationsOfItsProducts) {
   EXPECT_EQ(mlp->RecomputedFlopsPerSample(), 0) << "what its one block makes is kept";
 }
 
-TEST(ModelTest, RefusalsNameTheLayerAndBothShapes) {
+TEST(ModelTest, RefusalsNameLayerAndBothShapes) {
   // The images are not flattened.
   Status status = Refused(Mlp({784, 10}, LossKind::kSoftmaxCrossEntropy), Images(10));
   EXPECT_THAT(status, IsError(ErrorKind::kConfig, "layer 'fc1'", "[28, 28]: put a flatten layer"));
@@ -245,7 +245,7 @@ TEST(ModelTest, RefusalsNameTheLayerAndBothShapes) {
   EXPECT_THAT(status, HasMessage(HasSubstr("'fc1.weight' appears twice")));
 }
 
-TEST(ModelTest, RefusesALossThatDoesNotFitTheData) {
+TEST(ModelTest, RefusesLossThatDoesNotFitData) {
   const SampleSpec labels = LabelledSample({10}, 3);
   const SampleSpec vectors = TargetSample({10}, 2);
   Status status = Refused(Mlp({10, 3}, LossKind::kMeanSquaredError), labels);
@@ -261,7 +261,7 @@ TEST(ModelTest, RefusesALossThatDoesNotFitTheData) {
   EXPECT_THAT(status, HasMessage(HasSubstr("2 values per target, and the model gives [3]")));
 }
 
-TEST(ModelTest, LabelsAreSmoothedInTrainingOnly) {
+TEST(ModelTest, SmoothsLabelsInTrainingOnly) {
   ModelSpec spec = Mlp({10, 3}, LossKind::kSoftmaxCrossEntropy);
   spec.loss = SoftmaxCrossEntropySpec{.label_smoothing = 0.25};
   const auto model = ValueOrThrow(Model::Make(spec, LabelledSample({10}, 3)));
@@ -281,7 +281,7 @@ TEST(ModelTest, LabelsAreSmoothedInTrainingOnly) {
   EXPECT_THAT(smoothing(evaluation->graph), testing::ElementsAre(0.0F));
 }
 
-TEST(ModelTest, WeightsOfSamplesAreTheDivisor) {
+TEST(ModelTest, SampleWeightsAreTheDivisor) {
   SampleSpec sample = LabelledSample({10}, 3);
   sample.tensors.push_back({"weights", DType::kF32, {}});
   const auto model =
@@ -294,7 +294,7 @@ TEST(ModelTest, WeightsOfSamplesAreTheDivisor) {
               HasMessage("mean_squared_error does not support weights"));
 }
 
-TEST(ModelTest, RefusesWhatHasNothingToLearnAndWhatIsTooLarge) {
+TEST(ModelTest, RefusesModelsWithoutParametersAndTooLarge) {
   const SampleSpec vectors = TargetSample({2}, 2);
   Status status = Refused({.layer = {}, .loss = MeanSquaredErrorSpec{}}, vectors);
   EXPECT_THAT(status, IsError(ErrorKind::kConfig, "depends on no parameter"));
@@ -309,12 +309,12 @@ TEST(ModelTest, RefusesWhatHasNothingToLearnAndWhatIsTooLarge) {
   EXPECT_THAT(status, IsError(ErrorKind::kConfig, "features", "2^48 bytes"));
 }
 
-TEST(ModelTest, RefusesAMicroBatchThatIsTooLarge) {
+TEST(ModelTest, RefusesTooLargeMicroBatch) {
   const Model model = MakeMlp({784, 10});
   EXPECT_THAT(model.RecordTraining({std::int64_t{1} << 45}), HasKind(ErrorKind::kConfig));
 }
 
-TEST(ModelTest, InitialWeightsAreAFunctionOfTheSeedInTheRangeOfPyTorch) {
+TEST(ModelTest, InitialWeightsDependOnSeedInRangeOfPyTorch) {
   const Model model = MakeMlp({784, 512, 10});
   const auto elements = static_cast<std::size_t>(model.layout().size());
   std::vector<float> first(elements);

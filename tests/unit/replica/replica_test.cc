@@ -23,7 +23,7 @@ std::vector<float> ToVector(std::span<const float> values) {
 void ExpectPartsGiveTheWhole(const std::vector<std::int64_t>& widths, std::int64_t first,
                              std::int64_t second) {
   const Model model = MakeMlp(widths);
-  Samples samples(SampleOf(widths, LossKind::kSoftmaxCrossEntropy), first + second, 3);
+  Samples samples(MakeSampleSpec(widths, LossKind::kSoftmaxCrossEntropy), first + second, 3);
   BenchTrainer trainer(model, {.micro_batches = {first, second, first + second}});
   const double whole = trainer.MicroStep(samples.All(), 0.25F, true);
   const std::vector<float> expected = ToVector(trainer.gradients());
@@ -38,19 +38,19 @@ void ExpectPartsGiveTheWhole(const std::vector<std::int64_t>& widths, std::int64
   EXPECT_LT(RelativeError(trainer.gradients(), expected), 1e-6);
 }
 
-TEST(ReplicaTest, TheFirstMicroStepOverwritesAndLaterOnesAdd) {
+TEST(ReplicaTest, FirstMicroStepOverwritesLaterOnesAdd) {
   ExpectPartsGiveTheWhole({12, 16, 5}, 7, 6);
 }
 
 // Weight gradients from 48 rows on are computed otherwise than those of fewer.
-TEST(ReplicaTest, SoDoLargeAndSmallOnesTogether) {
+TEST(ReplicaTest, LargeAndSmallMicroBatchesEqualOneBatch) {
   ExpectPartsGiveTheWhole({520, 516, 5}, 65, 40);
   ExpectPartsGiveTheWhole({520, 516, 5}, 40, 65);
 }
 
-TEST(ReplicaTest, AnEmptyBatchClearsOnlyIfItIsTheFirst) {
+TEST(ReplicaTest, EmptyBatchClearsOnlyIfFirst) {
   const Model model = MakeMlp({12, 16, 5});
-  Samples samples(SampleOf({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 7, 3);
+  Samples samples(MakeSampleSpec({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 7, 3);
   BenchTrainer trainer(model, {.micro_batches = {7}});
   trainer.MicroStep(samples.All(), 0.25F, true);
   const std::vector<float> expected = ToVector(trainer.gradients());
@@ -63,9 +63,9 @@ TEST(ReplicaTest, AnEmptyBatchClearsOnlyIfItIsTheFirst) {
   EXPECT_LT(RelativeError(trainer.gradients(), expected), 1e-6);
 }
 
-TEST(ReplicaTest, AnUnknownBatchSizeIsInternal) {
+TEST(ReplicaTest, UnknownBatchSizeIsInternal) {
   const Model model = MakeMlp({12, 16, 5});
-  Samples samples(SampleOf({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 9, 3);
+  Samples samples(MakeSampleSpec({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 9, 3);
   BenchTrainer trainer(model, {.micro_batches = {7}, .eval_batches = {4}});
   EXPECT_THAT(trainer.replica().MicroStep(samples.All(), 1, true),
               IsError(ErrorKind::kInternal, "9 samples"));
@@ -74,7 +74,7 @@ TEST(ReplicaTest, AnUnknownBatchSizeIsInternal) {
 }
 
 // A plan makes a replica to know its memory, which may be larger than the machine's.
-TEST(ReplicaTest, MicroBatchesThatAreKeptNeedNoMemoryBeforeTheyAreThere) {
+TEST(ReplicaTest, KeptMicroBatchesNeedNoMemoryUntilUsed) {
   constexpr std::int64_t kWidth = 1 << 16;
   const ModelSpec spec{
       .layer = {{"bn", BatchNormSpec{.num_features = kWidth}}, {"fc", LinearSpec{kWidth, 2, true}}},
@@ -95,9 +95,9 @@ TEST(ReplicaTest, RefusesAGradientBufferOfAnotherSize) {
   EXPECT_THAT(Replica::Create(model, gradients, {}), IsError(ErrorKind::kInternal, "found 10"));
 }
 
-TEST(ReplicaTest, EvaluationDoesNotTouchTheGradients) {
+TEST(ReplicaTest, EvaluationKeepsGradients) {
   const Model model = MakeMlp({12, 16, 5});
-  Samples samples(SampleOf({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 7, 3);
+  Samples samples(MakeSampleSpec({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 7, 3);
   BenchTrainer trainer(model, {.micro_batches = {7}, .eval_batches = {7, 3}});
   const double loss = trainer.MicroStep(samples.All(), 0.25F, true);
   const std::vector<float> expected = ToVector(trainer.gradients());
@@ -115,7 +115,7 @@ TEST(ReplicaTest, EvaluationDoesNotTouchTheGradients) {
               testing::ElementsAreArray(evaluation.best.begin(), evaluation.best.begin() + 3));
 }
 
-TEST(ReplicaTest, AnEvaluationRanksTheLabels) {
+TEST(ReplicaTest, EvaluationRanksLabels) {
   // One layer that copies its input: the features are the logits.
   const Model model = MakeMlp({3, 3});
   BenchTrainer trainer(model, {.micro_batches = {}, .eval_batches = {5}});
@@ -131,7 +131,7 @@ TEST(ReplicaTest, AnEvaluationRanksTheLabels) {
   EXPECT_THAT(evaluation.best, testing::ElementsAre(2, 0, 1, 0, -1));
 }
 
-TEST(ReplicaTest, AnEvaluationOfTargetsGivesThePrediction) {
+TEST(ReplicaTest, EvaluationOfTargetsReturnsPrediction) {
   const Model model = MakeMlp({2, 2}, LossKind::kMeanSquaredError);
   BenchTrainer trainer(model, {.micro_batches = {}, .eval_batches = {2}});
   std::fill(trainer.parameters().begin(), trainer.parameters().end(), 0.0F);
@@ -149,10 +149,10 @@ TEST(ReplicaTest, AnEvaluationOfTargetsGivesThePrediction) {
 
 // Replicas made for other sets of sizes plan other memory and other products; what a micro-batch
 // gives is the same to the last bit.
-TEST(ReplicaTest, TheSameMicroBatchGivesTheSameOnReplicasOfOtherSizes) {
+TEST(ReplicaTest, MicroBatchResultIsIndependentOfReplicaSizes) {
   const std::vector<std::int64_t> widths = {30, 40, 20, 7};
   const Model model = MakeMlp(widths);
-  Samples samples(SampleOf(widths, LossKind::kSoftmaxCrossEntropy), 64, 3);
+  Samples samples(MakeSampleSpec(widths, LossKind::kSoftmaxCrossEntropy), 64, 3);
   std::vector<float> expected;
   double expected_loss = 0;
   const std::vector<std::set<std::int64_t>> sets = {
@@ -170,10 +170,10 @@ TEST(ReplicaTest, TheSameMicroBatchGivesTheSameOnReplicasOfOtherSizes) {
   }
 }
 
-TEST(ReplicaTest, ThePaddingStaysZeroThroughTraining) {
+TEST(ReplicaTest, PaddingStaysZeroInTraining) {
   const std::vector<std::int64_t> widths = {7, 11, 3};  // no size is a multiple of 16
   const Model model = MakeMlp(widths);
-  Samples samples(SampleOf(widths, LossKind::kSoftmaxCrossEntropy), 12, 3);
+  Samples samples(MakeSampleSpec(widths, LossKind::kSoftmaxCrossEntropy), 12, 3);
   BenchTrainer trainer(model, {.micro_batches = {5, 7}, .micro_steps_per_update = 8});
   for (int update = 0; update < 10; ++update) {
     trainer.MicroStep(samples.View(0, 5), 1.0F / 12, true);
@@ -214,12 +214,12 @@ class PackedWeightsTest : public testing::Test {
   }
 
   Model model_ = MakeMlp(kWidths);
-  Samples samples_{SampleOf(kWidths, LossKind::kSoftmaxCrossEntropy), 64, 3};
+  Samples samples_{MakeSampleSpec(kWidths, LossKind::kSoftmaxCrossEntropy), 64, 3};
   BenchTrainer plain_{model_, Options(1)};
   BenchTrainer packed_{model_, Options(8)};
 };
 
-TEST_F(PackedWeightsTest, GiveTheSameAsPlainOnes) {
+TEST_F(PackedWeightsTest, EqualPlainWeights) {
   BenchTrainer least_packed(model_, Options(2));  // the least for which it pays
   for (int update = 0; update < 4; ++update) {
     const double expected = plain_.MicroStep(samples_.View(0, kBatch), 0.02F, true) +
@@ -241,7 +241,7 @@ TEST_F(PackedWeightsTest, GiveTheSameAsPlainOnes) {
 }
 
 // The contract of ParametersChanged(): without it the packed copies are those of the last update.
-TEST_F(PackedWeightsTest, AreStaleUntilParametersChanged) {
+TEST_F(PackedWeightsTest, AreRepackedAfterParametersChange) {
   if (packed_.replica().planned_bytes() == plain_.replica().planned_bytes()) {
     GTEST_SKIP() << "oneDNN wants no packed weights on this machine";
   }
@@ -257,10 +257,10 @@ TEST_F(PackedWeightsTest, AreStaleUntilParametersChanged) {
 }
 
 // Wherever the pieces end.
-TEST_F(PackedWeightsTest, MayBePackedAsTheParametersChange) {
+TEST_F(PackedWeightsTest, MayBePackedDuringUpdate) {
   const std::vector<std::int64_t> widths = {96, 192, 128, 80, 64, 10};
   const Model model = MakeMlp(widths);
-  Samples samples(SampleOf(widths, LossKind::kSoftmaxCrossEntropy), kBatch, 3);
+  Samples samples(MakeSampleSpec(widths, LossKind::kSoftmaxCrossEntropy), kBatch, 3);
   const BatchView batch = samples.All();
   for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
     if (precision == Precision::kBF16 && Bf16OfCpu() == CpuBf16::kNone) continue;
@@ -282,7 +282,7 @@ TEST_F(PackedWeightsTest, MayBePackedAsTheParametersChange) {
   }
 }
 
-TEST_F(PackedWeightsTest, CountInThePlannedBytes) {
+TEST_F(PackedWeightsTest, CountInPlannedBytes) {
   // Parameters, gradients, and activations of at least the widest layer.
   const std::int64_t flat = 4 * model_.layout().size();
   EXPECT_GT(plain_.replica().planned_bytes(), 2 * flat + kBatch * 64 * 4);

@@ -41,7 +41,7 @@ TEST(JudgeAttempt, EveryCode) {
   }
 }
 
-TEST(JudgeAttempt, ThePeerThatFailedFirstSaysWhy) {
+TEST(JudgeAttempt, ReasonIsOfFirstFailedPeer) {
   AttemptFacts facts{.srun_rc = 65,
                      .written = WrittenVerdict{.exit = 69, .reason = "rank 3 on n2 left"}};
   EXPECT_EQ(JudgeAttempt(facts).next, NextStep::kFail);
@@ -54,7 +54,7 @@ TEST(JudgeAttempt, ThePeerThatFailedFirstSaysWhy) {
   EXPECT_EQ(JudgeAttempt(facts).exit, 69);
 }
 
-TEST(JudgeAttempt, ARankThatIsKilledAtTheSamePlaceAgainIsNoHostsFault) {
+TEST(JudgeAttempt, RepeatedKillAtSamePlaceBlamesNoHost) {
   const auto judge = [](KilledRank now, std::optional<KilledRank> before) {
     AttemptFacts facts{.srun_rc = 69,
                        .written = WrittenVerdict{.exit = 69,
@@ -79,7 +79,7 @@ TEST(JudgeAttempt, ARankThatIsKilledAtTheSamePlaceAgainIsNoHostsFault) {
   EXPECT_EQ(judge({120, 0}, {{120, 0}}).suspect_hosts, "n2") << "nothing is known of its memory";
 }
 
-TEST(SrunErrors, OfRanksThatWereEnded) {
+TEST(SrunErrors, IgnoresTerminatedRanks) {
   EXPECT_EQ(SrunErrors("srun: error: n3: task 5: Killed\n"
                        "srun: launch/slurm: _step_signal: Terminating StepId=2.0\n"
                        "srun: error: n2: tasks 3-4: Out Of Memory\n"
@@ -95,7 +95,7 @@ TEST(SrunErrors, OfRanksThatWereEnded) {
   EXPECT_THAT(SrunErrors(many), testing::EndsWith("n3: task 3: Killed; and 5 more"));
 }
 
-TEST(GaccdError, IsTheFirstLineWithWhichItEnded) {
+TEST(GaccdError, IsFirstLineOfFinalError) {
   EXPECT_EQ(GaccdError("4 ranks\ngaccd: warning: slow\n"
                        "gaccd: rank 5 on n2: error (data, exit 65): a\x1b\n"
                        "gaccd: error (config, exit 78): b"),
@@ -104,7 +104,7 @@ TEST(GaccdError, IsTheFirstLineWithWhichItEnded) {
   EXPECT_EQ(GaccdError(""), "");
 }
 
-TEST(JudgeAttempt, OutOfMemoryIsNoHostsFaultAndNotTriedAgain) {
+TEST(JudgeAttempt, OutOfMemoryBlamesNoHostAndIsNotRetried) {
   AttemptFacts facts{.srun_rc = 253};
   EXPECT_EQ(JudgeAttempt(facts).next, NextStep::kFail);
   EXPECT_THAT(JudgeAttempt(facts).reason, HasSubstr("--mem"));
@@ -119,7 +119,7 @@ TEST(JudgeAttempt, OutOfMemoryIsNoHostsFaultAndNotTriedAgain) {
   EXPECT_EQ(JudgeAttempt(facts).next, NextStep::kRequeue) << "it had stopped by itself";
 }
 
-TEST(JudgeAttempt, WhatDiesAfterTheEndHasLostNothing) {
+TEST(JudgeAttempt, CompleteRunIsDoneDespiteLaterDeath) {
   EXPECT_EQ(JudgeAttempt({.srun_rc = 78, .done_file = true}).next, NextStep::kFail)
       << "another job in a complete run";
   AttemptFacts facts{.srun_rc = 69, .done_file = true};  // the disk of rank 0 hung at its verdict
@@ -130,7 +130,7 @@ TEST(JudgeAttempt, WhatDiesAfterTheEndHasLostNothing) {
   EXPECT_EQ(JudgeAttempt(facts).suspect_hosts, "");
 }
 
-TEST(JudgeAttempt, AnAttemptWhoseScriptWasLost) {
+TEST(JudgeAttempt, AttemptWithoutScript) {
   AttemptFacts facts{.sign = LastStatus{"running", "n1", 42}};
   EXPECT_EQ(JudgeAttempt(facts).next, NextStep::kRequeue);
   EXPECT_EQ(JudgeAttempt(facts).reason,
@@ -141,7 +141,7 @@ TEST(JudgeAttempt, AnAttemptWhoseScriptWasLost) {
   EXPECT_EQ(JudgeAttempt(facts).reason, "bad data");
 }
 
-TEST(JudgeAttempt, WithoutAVerdictTheLastSignIsTold) {
+TEST(JudgeAttempt, ReportsLastEventWithoutVerdict) {
   const AttemptJudgement judgement =
       JudgeAttempt({.srun_rc = 137, .sign = LastStatus{"running", "n1", 42}});
   EXPECT_EQ(judgement.reason,
@@ -153,7 +153,7 @@ LedgerEntry Requeued(std::int64_t step, std::int64_t micro = 0) {
   return {.last = {step, micro}, .next = NextStep::kRequeue};
 }
 
-TEST(JudgeAttempt, ThreeRestartsWithoutANewCheckpointHoldTheRun) {
+TEST(JudgeAttempt, HoldsRunAfterThreeRestartsWithoutCheckpoint) {
   const auto judge = [](std::vector<LedgerEntry> before, CommittedStep now, int code = 69) {
     return JudgeAttempt(
         {.srun_rc = code, .done_file = code == 0, .before = std::move(before), .committed = now});
@@ -213,14 +213,14 @@ class VerdictCommand : public testing::Test {
   const std::string run_ = testing::TempDir() + "/verdict-" + std::to_string(getpid());
 };
 
-TEST_F(VerdictCommand, ALedgerThatCannotBeWrittenIsSaidFirst) {
+TEST_F(VerdictCommand, ReportsUnwritableLedgerFirst) {
   const std::string attempt = Attempt("000-7", "");
   std::filesystem::create_directory(run_ + "/ledger.jsonl");
   EXPECT_THAT(Run(attempt, 74), StartsWith("fail\ncannot open '"));
   EXPECT_THAT(Run(attempt, 74), HasSubstr("ledger.jsonl': Is a directory; rank 0 left no verdict"));
 }
 
-TEST_F(VerdictCommand, SaysWhatToDoAndKeepsTheLedger) {
+TEST_F(VerdictCommand, PrintsNextStepAndAppendsLedger) {
   const std::string first = Attempt(
       "000-7",
       R"({"v":1,"ev":"verdict","verdict":"requeue","exit":69,"reason":"rank 5 on n3 is lost",)"
@@ -248,7 +248,7 @@ TEST_F(VerdictCommand, SaysWhatToDoAndKeepsTheLedger) {
   EXPECT_EQ(entries[1].next, NextStep::kDone);
 }
 
-TEST_F(VerdictCommand, TheLedgerHasALineAnAttempt) {
+TEST_F(VerdictCommand, LedgerHasLinePerAttempt) {
   const std::string path = run_ + "/ledger.jsonl";
   LedgerEntry entry{.attempt = "000-7",
                     .started = "2026-11-20T01:02:03.000004Z",
@@ -289,7 +289,7 @@ TEST_F(VerdictCommand, TheLedgerHasALineAnAttempt) {
   EXPECT_EQ(entries[1].killed, std::nullopt);
 }
 
-TEST_F(VerdictCommand, RemembersWhereARankWasKilled) {
+TEST_F(VerdictCommand, RecordsWhereRankWasKilled) {
   const auto verdict = [](int memory) {
     return StrCat(R"({"verdict":"requeue","exit":69,"reason":"x","suspect_hosts":"n3",)",
                   R"("last_step":20,"first_rank":5,"first_killed":true,"first_memory_bytes":)",
@@ -302,7 +302,7 @@ TEST_F(VerdictCommand, RemembersWhereARankWasKilled) {
               testing::AllOf(HasSubstr("the job is too large"), Not(HasSubstr("--exclude"))));
 }
 
-TEST_F(VerdictCommand, SuspectsAreNamedAsSlurmNamesTheNodes) {
+TEST_F(VerdictCommand, NamesSuspectsByNodeName) {
   const std::string dir = Attempt(
       "000-7",
       R"({"verdict":"requeue","exit":69,"reason":"x","suspect_hosts":"n03.a.example,n1,login"})");
@@ -311,7 +311,7 @@ TEST_F(VerdictCommand, SuspectsAreNamedAsSlurmNamesTheNodes) {
   EXPECT_EQ(Run(dir, 69, "n["), "requeue\nx\n--exclude=n03.a.example,n1,login\n");
 }
 
-TEST_F(VerdictCommand, WithoutVerdictTheStatusOfThisAttemptSpeaks) {
+TEST_F(VerdictCommand, UsesStatusOfAttemptWithoutVerdict) {
   Write(run_ + "/STATUS.json",
         R"({"attempt_dir":"attempts/000-7","state":"running","host":"n1","step":12})");
   EXPECT_THAT(Run(Attempt("000-7"), 137), HasSubstr("rank 0 on n1 was last seen running after"));
@@ -324,7 +324,7 @@ TEST_F(VerdictCommand, WithoutVerdictTheStatusOfThisAttemptSpeaks) {
 }
 
 // A job that is refused before the run folder is opened.
-TEST_F(VerdictCommand, WithoutVerdictTheErrorOfARankIsTheReason) {
+TEST_F(VerdictCommand, UsesErrorOfRankWithoutVerdict) {
   const std::string dir = Attempt("000-7");
   std::filesystem::create_directory(dir + "/rank");
   Write(dir + "/rank/r00000.err", "a warning");
@@ -339,7 +339,7 @@ TEST_F(VerdictCommand, WithoutVerdictTheErrorOfARankIsTheReason) {
   EXPECT_EQ(Run(dir, 65), "fail\nlabels\n");
 }
 
-TEST_F(VerdictCommand, IsHeldAndSaysSoInAFile) {
+TEST_F(VerdictCommand, HoldsRunAndWritesFile) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_THAT(Run(Attempt(StrCat("00", i, "-7")), 139), StartsWith("requeue\n")) << i;
   }
@@ -348,7 +348,7 @@ TEST_F(VerdictCommand, IsHeldAndSaysSoInAFile) {
   EXPECT_THAT(Read(run_ + "/HOLD"), HasSubstr("SIGSEGV"));
 }
 
-TEST_F(VerdictCommand, AttemptsWhoseScriptsWereLostCount) {
+TEST_F(VerdictCommand, CountsAttemptsWithoutScripts) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_THAT(Run(Attempt(StrCat("00", i, "-7")), std::nullopt), StartsWith("requeue\n")) << i;
   }
@@ -356,7 +356,7 @@ TEST_F(VerdictCommand, AttemptsWhoseScriptsWereLostCount) {
   EXPECT_TRUE(std::filesystem::exists(run_ + "/HOLD"));
 }
 
-TEST_F(VerdictCommand, ARunThatWasSentBackGetsOn) {
+TEST_F(VerdictCommand, RequeuedRunContinues) {
   Checkpoint("step-000000005000-e000001");  // before it was sent back; damaged, or a milestone
   for (int i = 0; i < 5; ++i) {
     Checkpoint(StrCat("step-000000001", i, "00-e00000", i + 2));
@@ -374,7 +374,7 @@ TEST_F(VerdictCommand, ARunThatWasSentBackGetsOn) {
   }
 }
 
-TEST_F(VerdictCommand, OfALargeLedgerTheEndIsRead) {
+TEST_F(VerdictCommand, ReadsEndOfLargeLedger) {
   const std::string path = run_ + "/ledger.jsonl";
   LedgerEntry entry = Requeued(3);
   entry.reason = std::string(1000, 'x');
@@ -391,7 +391,7 @@ TEST_F(VerdictCommand, OfALargeLedgerTheEndIsRead) {
   EXPECT_EQ(entries.back().attempt, "1200-7");
 }
 
-TEST_F(VerdictCommand, WhoMayReadTheAttemptMayReadWhatIsSaidOfIt) {
+TEST_F(VerdictCommand, FilesHavePermissionsOfAttempt) {
   const auto mode = [&](const char* name) {
     return std::filesystem::status(run_ + name).permissions();
   };
@@ -407,20 +407,20 @@ TEST_F(VerdictCommand, WhoMayReadTheAttemptMayReadWhatIsSaidOfIt) {
   }
 }
 
-TEST_F(VerdictCommand, AFileStopEndsTheRun) {
+TEST_F(VerdictCommand, StopFileEndsRun) {
   Write(run_ + "/STOP", "");
   EXPECT_THAT(Run(Attempt("000-7", R"({"verdict":"requeue","exit":75,"reason":"x"})"), 75),
               StartsWith("norequeue\n"));
 }
 
-TEST_F(VerdictCommand, ASecondStartWithinAnAttemptIsFoundByTheLink) {
+TEST_F(VerdictCommand, FindsSecondStartByLink) {
   const std::string first = Attempt("000-7", R"({"verdict":"norequeue","exit":93,"reason":"x"})");
   Attempt("000-7.2", R"({"verdict":"requeue","exit":75,"reason":"y"})");
   std::filesystem::create_symlink("000-7.2", run_ + "/attempts/latest");
   EXPECT_EQ(Run(first, 75), "requeue\ny\n");
 }
 
-TEST_F(VerdictCommand, WhatIsDamagedCountsAsMissing) {
+TEST_F(VerdictCommand, DamagedFilesCountAsMissing) {
   for (const std::string& bad :
        {std::string("{"), std::string("[]"), std::string("{\"exit\":0}"), std::string(3 << 20, 'x'),
         std::string("{\"verdict\":{\"a\":1},\"exit\":0}")}) {
@@ -451,13 +451,13 @@ TEST_F(VerdictCommand, WhatIsDamagedCountsAsMissing) {
   EXPECT_EQ(ReadLedger(run_ + "/ledger.jsonl").back().attempt, "099-7");
 }
 
-TEST_F(VerdictCommand, SrunThatStartedNothingIsNotDone) {
+TEST_F(VerdictCommand, SrunWithoutStartIsNotDone) {
   EXPECT_THAT(Run(Attempt("000-7"), 0), StartsWith("requeue\nsrun returned 0, but nothing"));
   Write(run_ + "/DONE", "160 updates");
   EXPECT_EQ(Run(Attempt("001-7"), 0), "done\nthe training is complete\n") << "another attempt was";
 }
 
-TEST_F(VerdictCommand, AWrongFolderIsAnError) {
+TEST_F(VerdictCommand, RefusesWrongFolder) {
   for (const std::string& dir : {run_, run_ + "/attempts/none", std::string("/")}) {
     EXPECT_THAT(RunVerdictCommand({.attempt_dir = dir, .srun_rc = 0}), HasKind(ErrorKind::kUsage));
   }

@@ -28,7 +28,7 @@ INSTANTIATE_TEST_SUITE_P(All, SelftestPlans,
                                          Setting{2, 3, 5, 4}, Setting{1, 8, 1, 3},
                                          Setting{3, 2, 7, 100}));
 
-TEST_P(SelftestPlans, RightWayIsRightAndMistakesAreCaught) {
+TEST_P(SelftestPlans, PassesAndDetectsMistakes) {
   const Setting& setting = GetParam();
   const auto cases = ValueOrThrow(RunSelftestCases({.nodes = setting.nodes,
                                                     .gpus_per_node = setting.gpus_per_node,
@@ -56,7 +56,7 @@ TEST_P(SelftestPlans, RightWayIsRightAndMistakesAreCaught) {
 }
 
 // The check itself must be able to fail.
-TEST(SelftestCase, FailsWhenAnythingIsOff) {
+TEST(SelftestCase, FailsOnAnyDifference) {
   auto plan =
       Plan::Make({.nodes = 30, .gpus_per_node = 8, .micro_batch = 10, .target_batch = 3072});
   ASSERT_TRUE(plan.ok());
@@ -85,7 +85,7 @@ TEST(SelftestCase, FailsWhenAnythingIsOff) {
 
 // Many micro-steps: what f32 rounds in their sum is no mistake, and a mistake of 1e-5 in the weight
 // of a sample is lost in it.
-TEST(SelftestCase, ToleranceGrowsWithTheMicroSteps) {
+TEST(SelftestCase, ToleranceGrowsWithMicroSteps) {
   const auto plan =
       Plan::Make({.nodes = 2, .gpus_per_node = 2, .micro_batch = 1, .target_batch = 200'001});
   ASSERT_TRUE(plan.ok());
@@ -116,7 +116,7 @@ Job NormJob(std::int64_t target) {
   return job;
 }
 
-JobSelftest SelftestOf(const Job& job, int ranks) {
+JobSelftest SelftestJob(const Job& job, int ranks) {
   const PlanRequest request{.nodes = 1,
                             .gpus_per_node = ranks,
                             .micro_batch = job.batch.micro,
@@ -124,8 +124,8 @@ JobSelftest SelftestOf(const Job& job, int ranks) {
   return ValueOrThrow(RunJobSelftest(job, request));
 }
 
-TEST(JobSelftest, EveryMistakeOfABatchNormIsCaught) {
-  const JobSelftest test = SelftestOf(NormJob(17), 3);
+TEST(JobSelftest, DetectsEveryBatchNormMistake) {
+  const JobSelftest test = SelftestJob(NormJob(17), 3);
   EXPECT_TRUE(test.passed());
   EXPECT_LE(test.right, 1e-6);
   EXPECT_EQ(test.mistakes.size(), std::size(kStatisticsMistakes));
@@ -137,7 +137,7 @@ TEST(JobSelftest, EveryMistakeOfABatchNormIsCaught) {
   EXPECT_THAT(JobSelftestText(test), testing::HasSubstr("gradient and running statistics of"));
 }
 
-TEST(JobSelftest, AMistakeOfABatchNormMayHaveNoEffect) {
+TEST(JobSelftest, BatchNormMistakeMayHaveNoEffect) {
   const auto without_effect = [](const JobSelftest& test) {
     std::vector<std::string> names;
     for (const JobSelftest::Mistake& mistake : test.mistakes) {
@@ -148,14 +148,14 @@ TEST(JobSelftest, AMistakeOfABatchNormMayHaveNoEffect) {
     EXPECT_TRUE(test.passed());
     return names;
   };
-  EXPECT_THAT(without_effect(SelftestOf(NormJob(18), 3)),
+  EXPECT_THAT(without_effect(SelftestJob(NormJob(18), 3)),
               testing::ElementsAre("with the planned count"));
   EXPECT_THAT(
-      without_effect(SelftestOf(NormJob(17), 1)),
+      without_effect(SelftestJob(NormJob(17), 1)),
       testing::ElementsAre("statistics of a rank", "gradient of a rank", "added by every rank"));
 }
 
-TEST(SelftestLimits, AsManyRanksAsFit) {
+TEST(SelftestLimits, RunsAsManyRanksAsFit) {
   const SelftestSize size{.ranks = 240, .micro_batch = 10, .samples = 3072};
   EXPECT_EQ(MaxRanks(size, {}), 240);
   EXPECT_EQ(MaxRanks(size, {.mappings = 800}), 100);
@@ -166,7 +166,7 @@ TEST(SelftestLimits, AsManyRanksAsFit) {
   EXPECT_EQ(MaxRanks({.ranks = half + 1}, {.bytes = 64'000'000}), 0);  // the program alone
 }
 
-TEST(SelftestLimits, TooManyRanksAreRefusedAtOnce) {
+TEST(SelftestLimits, RefusesTooManyRanks) {
   for (const SelftestLimits& limits :
        {SelftestLimits{.bytes = 10'000'000'000}, SelftestLimits{.mappings = 65'530}}) {
     for (const std::int64_t ranks : {std::int64_t{100'000}, std::int64_t{1} << 62}) {
@@ -178,7 +178,7 @@ TEST(SelftestLimits, TooManyRanksAreRefusedAtOnce) {
   }
 }
 
-TEST(SelftestLimits, OfThisMachine) {
+TEST(SelftestLimits, DescribesThisMachine) {
   const SelftestLimits limits = ReadSelftestLimits();
   EXPECT_GT(limits.bytes, 1 << 20);
   EXPECT_LT(limits.bytes, std::int64_t{1} << 50);  // so it was found

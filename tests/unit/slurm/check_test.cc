@@ -8,13 +8,13 @@
 namespace gaccd {
 namespace {
 
-TEST(CheckNodes, FlagsThatAgreePass) {
+TEST(CheckNodes, AcceptsEqualFlags) {
   EXPECT_TRUE(CheckNodes(4, 2, MustRead(BatchScript())).ok());
   EXPECT_TRUE(CheckNodes(3, 1, MustRead(Step())).ok());
   EXPECT_TRUE(CheckNodes({}, {}, MustRead(Step())).ok());
 }
 
-TEST(CheckNodes, OutsideAJobAnythingPasses) { EXPECT_TRUE(CheckNodes(30, 8, MustRead({})).ok()); }
+TEST(CheckNodes, AcceptsAnythingOutsideAJob) { EXPECT_TRUE(CheckNodes(30, 8, MustRead({})).ok()); }
 
 TEST(CheckNodes, NamesFlagVariableAndBothValues) {
   const Status nodes = CheckNodes(30, {}, MustRead(BatchScript()));
@@ -25,7 +25,7 @@ TEST(CheckNodes, NamesFlagVariableAndBothValues) {
               IsError(ErrorKind::kConfig, "--gpus-per-node=8", "SLURM_STEP_TASKS_PER_NODE=1(x3)"));
 }
 
-TEST(CheckNodes, EveryNodeMustRunThatManyTasks) {
+TEST(CheckNodes, RequiresTasksPerNode) {
   Variables variables = BatchScript();
   variables = With(variables, "SLURM_TASKS_PER_NODE", "2(x3),1");
   EXPECT_FALSE(CheckNodes({}, 2, MustRead(variables)).ok());

@@ -28,7 +28,7 @@ TEST(SlurmEnvironment, BatchScript) {
   EXPECT_FALSE(env.procid.has_value());  // the script is not a rank
 }
 
-TEST(SlurmEnvironment, AStepCountsForItself) {
+TEST(SlurmEnvironment, StepHasOwnValues) {
   const SlurmEnvironment env = MustRead(Step());
   EXPECT_TRUE(env.in_step());
   EXPECT_EQ(env.step_id, 0);
@@ -40,7 +40,7 @@ TEST(SlurmEnvironment, AStepCountsForItself) {
   EXPECT_EQ(env.tasks_per_node->tasks, 3);
 }
 
-TEST(SlurmEnvironment, SlurmsOwnStepsAreNotOurs) {
+TEST(SlurmEnvironment, IgnoresStepsOfSlurmItself) {
   for (const char* id : {"4294967290", "4294967291", "4294967292", "4294967293"}) {
     Variables variables = Step();
     variables = With(variables, "SLURM_STEP_ID", id);
@@ -63,7 +63,7 @@ TEST(SlurmEnvironment, ReadsEndTimeAndAccount) {
   EXPECT_FALSE(outside.end_time_s.has_value());
 }
 
-TEST(SlurmEnvironment, EveryNumberIsReadStrictly) {
+TEST(SlurmEnvironment, ParsesNumbersStrictly) {
   for (const char* name : {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
                            "SLURM_STEP_NUM_NODES", "SLURM_RESTART_COUNT", "SLURM_JOB_END_TIME",
                            "SLURM_STEP_TASKS_PER_NODE"}) {
@@ -77,14 +77,14 @@ TEST(SlurmEnvironment, EveryNumberIsReadStrictly) {
   }
 }
 
-TEST(SlurmEnvironment, RefusesWhatDoesNotFitTogether) {
+TEST(SlurmEnvironment, RefusesIncompatibleValues) {
   Variables variables = Step();
   variables = With(variables, "SLURM_PROCID", "3");
   EXPECT_THAT(SlurmEnvironment::Read(LookupIn(variables)),
               HasMessage(HasSubstr("SLURM_PROCID=3: expected below SLURM_STEP_NUM_TASKS=3")));
 }
 
-TEST(SlurmEnvironment, EmptyIsNotSet) {
+TEST(SlurmEnvironment, EmptyCountsAsUnset) {
   Variables variables = BatchScript();
   variables = With(variables, "SLURM_RESTART_COUNT", "");
   EXPECT_EQ(MustRead(variables).restart_count, 0);

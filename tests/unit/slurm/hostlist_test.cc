@@ -33,7 +33,7 @@ TEST(Hostlist, Expands) {
   EXPECT_THAT(Expand("a[1][2]"), ElementsAre("a12"));
 }
 
-TEST(Hostlist, RefusesWhatIsNoList) {
+TEST(Hostlist, RefusesInvalidLists) {
   struct Case {
     std::string list;
     std::string says;
@@ -62,7 +62,7 @@ TEST(Hostlist, RefusesWhatIsNoList) {
   }
 }
 
-TEST(Hostlist, IsBoundedBeforeItGrows) {
+TEST(Hostlist, IsBoundedBeforeExpansion) {
   for (const char* list : {"a[0-999999999999999999]", "a[0-65535]b[0-65535]c[0-65535]d[0-65535]",
                            "a[1-65536],b", "a[0-999999999999999999,0-999999999999999999]"}) {
     const auto hosts = ExpandHostlist(list);
@@ -74,7 +74,7 @@ TEST(Hostlist, IsBoundedBeforeItGrows) {
   EXPECT_FALSE(ExpandHostlist("a,b,c,d", 3).ok());
 }
 
-TEST(Hostlist, ShowsOnlyTheStartOfALongList) {
+TEST(Hostlist, TruncatesLongLists) {
   const auto hosts = ExpandHostlist(std::string(100'000, '['));
   ASSERT_FALSE(hosts.ok());
   EXPECT_LT(hosts.status().message().size(), 500U);

@@ -29,7 +29,7 @@ TEST(JobStates, AreReadFromSacct) {
   EXPECT_EQ(jobs["18_3"].exit, "78:0");
 }
 
-TEST(JobStates, AJobThatIsRequeuedOrHeldIsNotFinal) {
+TEST(JobStates, RequeuedOrHeldJobIsNotFinal) {
   for (const char* state : {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED",
                             "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "EXPEDITING"}) {
     EXPECT_FALSE(IsFinal(state)) << state;

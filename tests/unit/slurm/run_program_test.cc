@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-TEST(RunProgram, HandsOverWhatItIsGivenAndGets) {
+TEST(RunProgram, PassesInputAndOutput) {
   const auto done =
       ValueOrThrow(RunProgram({"bash", "-c", "cat; echo \"$1\" >&2; exit 3", "-", "a $(b)"}, "in",
                               std::chrono::seconds(60)));
@@ -19,14 +19,14 @@ TEST(RunProgram, HandsOverWhatItIsGivenAndGets) {
   EXPECT_EQ(RunProgram({"bash", "-c", "kill -9 $$"}, "", std::chrono::seconds(60))->exit, 137);
 }
 
-TEST(RunProgram, SaysWhatCannotBeStartedAndWhatDoesNotEnd) {
+TEST(RunProgram, ReportsStartErrorsAndTimeouts) {
   EXPECT_THAT(RunProgram({"no-such-program"}, "", std::chrono::seconds(60)),
               IsError(ErrorKind::kOs, "no-such-program"));
   EXPECT_THAT(RunProgram({"sleep", "1000"}, "", std::chrono::seconds(0)),
               IsError(ErrorKind::kOs, "sleep gave no answer within 0 s"));
 }
 
-TEST(RunProgram, InsideAJobTheJobIsNotPassedOn) {
+TEST(RunProgram, DoesNotPassJobEnvironment) {
   const auto environment = [] { return RunProgram({"env"}, "", std::chrono::seconds(60))->out; };
   ::setenv("SLURM_NODELIST", "n[1-4]", 1);
   ::setenv("SLURM_CONF", "/etc/slurm.conf", 1);

@@ -32,7 +32,7 @@ double SecondsUntil(Clocks::Steady::time_point time) {
   return std::chrono::duration<double>(time - Clocks::Steady::now()).count();
 }
 
-TEST(ClocksTest, AnHourAheadIsSaidAndCorrected) {
+TEST(ClocksTest, ReportsAndCorrectsAnHourAhead) {
   for (const Clocks& clocks : Compare({0.3, 0, 3600, -2, 1.5})) {
     EXPECT_THAT(clocks.ahead_s(), ElementsAre(0, 0, testing::DoubleNear(3600, 5), 0, 0));
     EXPECT_THAT(clocks.Warning(kClockHosts), testing::StartsWith("the clock of rank 2 on n2 is 3"));
@@ -42,19 +42,19 @@ TEST(ClocksTest, AnHourAheadIsSaidAndCorrected) {
   }
 }
 
-TEST(ClocksTest, RankZeroMayBeTheOne) {
+TEST(ClocksTest, WarnsOfClockOfRankZero) {
   const auto all = Compare({-7200, 0, 0});
   EXPECT_THAT(all[1].Warning(kClockHosts),
               testing::StartsWith("the clock of rank 0 on n0 is 7200 s behind"));
   EXPECT_NEAR(SecondsUntil(all[0].Deadline(static_cast<std::int64_t>(kNow) + 600)), 600, 60);
 }
 
-TEST(ClocksTest, AFewSecondsAreNothing) {
+TEST(ClocksTest, IgnoresFewSeconds) {
   for (const Clocks& clocks : Compare({0, 4, 2, -1})) EXPECT_EQ(clocks.Warning(kClockHosts), "");
   EXPECT_EQ(Compare({0})[0].Warning(kClockHosts), "");
 }
 
-TEST(ClocksTest, AnyEndOfAJobIsADeadline) {
+TEST(ClocksTest, AnyEndOfJobIsADeadline) {
   const Clocks clocks = Compare({0})[0];
   EXPECT_LT(SecondsUntil(clocks.Deadline(0)), -1e6);
   EXPECT_GT(SecondsUntil(clocks.Deadline(std::numeric_limits<std::int64_t>::max())), 1e6);

@@ -34,7 +34,7 @@ TEST(ParseSignals, NamesWithAndWithoutSig) {
   }
 }
 
-TEST(StopSignals, OneStopsTwoStopNowAndHupSaves) {
+TEST(StopSignals, OneStopsTwoStopNowHupSaves) {
   auto signals =
       ValueOrThrow(StopSignals::Install({SIGUSR2, SIGTERM}, std::chrono::milliseconds(0)));
   EXPECT_EQ(signals->request(), StopRequest::kNone);
@@ -53,7 +53,7 @@ TEST(StopSignals, OneStopsTwoStopNowAndHupSaves) {
 }
 
 // Hundreds of them, some while oneDNN's stack pointer is in a buffer.
-TEST(StopSignals, ASignalInAProductLeavesTheHeapAsItIs) {
+TEST(StopSignals, SignalDuringProductKeepsHeap) {
   constexpr std::int64_t kSide = 128;
   constexpr std::int64_t kDepth = 512;
   const std::vector<float> ones(kDepth * kSide, 1);
@@ -87,7 +87,7 @@ void Within(std::chrono::milliseconds most, const Body& body) {
   } while (std::chrono::steady_clock::now() - start >= most);
 }
 
-TEST(StopSignals, ABurstIsOneRequest) {
+TEST(StopSignals, BurstIsOneRequest) {
   constexpr std::chrono::milliseconds kBurst{200};
   Result<std::unique_ptr<StopSignals>> signals = std::unique_ptr<StopSignals>();
   std::chrono::steady_clock::time_point before;
@@ -130,7 +130,7 @@ TEST(StopSignals, CtrlCTwiceStopsNowSooner) {
   EXPECT_EQ((*signals)->stop_signal(), SIGINT);
 }
 
-TEST(StopSignals, TheOldHandlersComeBackAndANewOneStartsFresh) {
+TEST(StopSignals, RestoresHandlersAndStartsFresh) {
   struct sigaction mine {};
   mine.sa_handler = SIG_IGN;
   ASSERT_EQ(sigaction(SIGUSR2, &mine, nullptr), 0);
@@ -143,7 +143,7 @@ TEST(StopSignals, TheOldHandlersComeBackAndANewOneStartsFresh) {
   EXPECT_EQ((*signals)->request(), StopRequest::kNone);
 }
 
-TEST(TimeLeft, TheSmallerEndCounts) {
+TEST(TimeLeft, EarlierEndCounts) {
   const auto at = [](int seconds) {
     return std::chrono::steady_clock::time_point(std::chrono::seconds(seconds));
   };
@@ -153,7 +153,7 @@ TEST(TimeLeft, TheSmallerEndCounts) {
   EXPECT_EQ(FindTimeLeft(at(1010), at(1000), Seconds(3), Seconds(25)).least(), Seconds(10));
 }
 
-TEST(TimeLeft, ASaveNeedsItsTimeAndAReserve) {
+TEST(TimeLeft, SaveNeedsTimeAndReserve) {
   EXPECT_TRUE(SaveFits({}, Seconds(1e6)));
   EXPECT_TRUE(SaveFits({.job = Seconds(16), .grace = {}}, Seconds(10)));
   EXPECT_FALSE(SaveFits({.job = Seconds(15.9), .grace = {}}, Seconds(10)));
@@ -187,7 +187,7 @@ TEST(RequestFiles, AreSeenAndSaveIsServed) {
   EXPECT_EQ(RequestFiles("").request(), StopRequest::kNone);
 }
 
-TEST(RequestFiles, AFileThatCannotBeRemovedIsTold) {
+TEST(RequestFiles, ReportsUnremovableFile) {
   const std::string dir = testing::TempDir() + "/kept-" + std::to_string(getpid());
   std::filesystem::create_directories(dir + "/SAVE");  // a folder: unlink() refuses
   std::atomic<bool> reported = false;
@@ -201,7 +201,7 @@ TEST(RequestFiles, AFileThatCannotBeRemovedIsTold) {
 }
 
 // Training asks while the file system hangs.
-TEST(RequestFiles, AFolderThatDoesNotAnswerIsNotWaitedFor) {
+TEST(RequestFiles, DoesNotWaitForHangingFolder) {
   std::atomic<int> looks = 0;
   std::atomic<bool> hangs = true;
   const auto start = std::chrono::steady_clock::now();
@@ -220,7 +220,7 @@ TEST(RequestFiles, AFolderThatDoesNotAnswerIsNotWaitedFor) {
   }
 }
 
-TEST(RequestFiles, AtTheEndTheyLeaveALookThatHangsBehind) {
+TEST(RequestFiles, AbandonsHangingCheckAtEnd) {
   const auto hangs = std::make_shared<std::atomic<bool>>(true);
   const auto left = std::make_shared<std::atomic<bool>>(false);
   {

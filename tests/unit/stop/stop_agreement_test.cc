@@ -105,7 +105,7 @@ Outcome Same(const std::vector<Outcome>& outcomes) {
 }
 
 // Resumed after 900 of 1000 micro-steps of 2 ms: the 100 that are left are asked about every 20 ms.
-TEST(StopAgreement, WhatAnAttemptBeforeHasDoneDoesNotCountForThePace) {
+TEST(StopAgreement, PaceExcludesPreviousAttempts) {
   const auto comm = MakeSingle();
   StopAgreement agreement(*comm, {.checkpoints = true,
                                   .exchange_every = std::chrono::duration<double>(0.02),
@@ -132,7 +132,7 @@ TEST(StopAgreement, WhatAnAttemptBeforeHasDoneDoesNotCountForThePace) {
 }
 
 // Signals belong to the process: with ranks as threads only rank 2 looks at them.
-TEST(StopAgreement, ASignalOfOneRankStopsAllAtTheSameBoundary) {
+TEST(StopAgreement, SignalOfOneRankStopsAllAtSameBoundary) {
   for (const int late : {0, 1}) {
     const std::int64_t last_step = Scenario().micro_steps;
     auto signals = ValueOrThrow(StopSignals::Install({SIGTERM}, kNoBurst));
@@ -163,7 +163,7 @@ Scenario LongUpdates(double grace_s) {
           .micro_step = std::chrono::milliseconds(1)};
 }
 
-TEST(StopAgreement, ALongUpdateIsLeftInsideWhenItsRestDoesNotFit) {
+TEST(StopAgreement, StopsInsideLongUpdateIfRestDoesNotFit) {
   struct {
     double grace_s;
     double window_ratio;
@@ -259,7 +259,7 @@ LeftAt StopAt(double term_s, const SlowUpdates& run) {
 
 // Updates of 7 to 11 s, --term-budget=8. Whenever SIGTERM comes, and however the pace changes
 // within the update, there is time for a save.
-TEST(StopAgreement, ALongUpdateIsLeftWhileThereIsTimeForASave) {
+TEST(StopAgreement, StopsInsideLongUpdateInTimeForSave) {
   const std::function<double(std::int64_t, std::int64_t)> paces[] = {
       [](auto, auto) { return 1.0; },
       [](std::int64_t update, auto) { return update % 2 == 0 ? 0.75 : 1.25; },
@@ -281,7 +281,7 @@ TEST(StopAgreement, ALongUpdateIsLeftWhileThereIsTimeForASave) {
 }
 
 // The pace drops to a hundredth while the exchanges are far apart.
-TEST(StopAgreement, AfterARequestTheRanksAskMoreOften) {
+TEST(StopAgreement, ExchangesMoreOftenAfterRequest) {
   const SlowUpdates run{.budget_s = 12, .steps = 2000, .step_s = [](auto, std::int64_t step) {
                           return step < 600 ? 0.004 : 0.1;
                         }};
@@ -291,7 +291,7 @@ TEST(StopAgreement, AfterARequestTheRanksAskMoreOften) {
 }
 
 // On a GPU the next words were packed before the signal: they do not take it back.
-TEST(StopAgreement, WhatWasHeardBetweenMicroStepsStopsAtTheEndOfThatUpdate) {
+TEST(StopAgreement, RequestBetweenMicroStepsStopsAtEndOfUpdate) {
   auto signals = ValueOrThrow(StopSignals::Install({SIGTERM}, kNoBurst));
   const Outcome outcome = Same(RunRanks([&](int rank) {
     Scenario run = LongUpdates(1000);
@@ -309,7 +309,7 @@ TEST(StopAgreement, WhatWasHeardBetweenMicroStepsStopsAtTheEndOfThatUpdate) {
   EXPECT_EQ(outcome.decision.action, StopAction::kSaveStop);
 }
 
-TEST(StopAgreement, ASecondSignalLeavesAtOnce) {
+TEST(StopAgreement, SecondSignalStopsAtOnce) {
   auto signals = ValueOrThrow(StopSignals::Install({SIGTERM}, kNoBurst));
   const Outcome outcome = Same(RunRanks([&](int rank) {
     Scenario run = LongUpdates(1000);
@@ -327,7 +327,7 @@ TEST(StopAgreement, ASecondSignalLeavesAtOnce) {
   EXPECT_EQ(outcome.decision.kind, ErrorKind::kTempFail);
 }
 
-TEST(StopAgreement, FilesAreSeenByRankZeroAndSaveIsServedOnce) {
+TEST(StopAgreement, RankZeroReadsFilesAndServesSaveOnce) {
   const std::string dir = testing::TempDir() + "/stop-" + std::to_string(getpid());
   std::filesystem::create_directory(dir);
   std::ofstream(dir + "/SAVE").close();
@@ -353,7 +353,7 @@ TEST(StopAgreement, FilesAreSeenByRankZeroAndSaveIsServedOnce) {
   std::filesystem::remove_all(dir);
 }
 
-TEST(StopAgreement, TheEndOfTheJobIsSeenInTimeForASave) {
+TEST(StopAgreement, StopsBeforeJobEndInTimeForSave) {
   const auto run_with = [&](std::int64_t left_s, bool checkpoints) {
     return Same(RunRanks([&](int rank) {
       Scenario run{.options = {.checkpoints = checkpoints}, .updates = 50};
@@ -376,7 +376,7 @@ TEST(StopAgreement, TheEndOfTheJobIsSeenInTimeForASave) {
 
 // Updates take 30 s. The end of the one to come is twice as far away, and it may take half as long
 // again; where a device is an update behind the host, four times.
-TEST(StopAgreement, TheNextUpdateMustEndBeforeTheJob) {
+TEST(StopAgreement, NextUpdateMustEndBeforeJob) {
   struct {
     int late;
     std::int64_t left_s;
@@ -402,7 +402,7 @@ TEST(StopAgreement, TheNextUpdateMustEndBeforeTheJob) {
   }
 }
 
-TEST(StopAgreement, NoDiskIsWaitedForInTheLastTwoSeconds) {
+TEST(StopAgreement, DoesNotWaitForDiskInLastTwoSeconds) {
   const auto comm = MakeSingle();
   const auto now = std::chrono::steady_clock::now();
   const auto ends_in = [&](std::int64_t s) {
@@ -424,7 +424,7 @@ TEST(StopAgreement, NoDiskIsWaitedForInTheLastTwoSeconds) {
 }
 
 // As with a file system that does not answer.
-TEST(StopAgreementDeathTest, WhoLeavesHasLeftWithinABound) {
+TEST(StopAgreementDeathTest, ExitIsBounded) {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_EXIT((void)RunThreadRanks(1, {},
                                    [](Communicator& comm) {
@@ -442,7 +442,7 @@ TEST(StopAgreementDeathTest, WhoLeavesHasLeftWithinABound) {
               }).ok());
 }
 
-TEST(StopAgreement, StartUpStopsAfterAStage) {
+TEST(StopAgreement, StartStopsAfterStage) {
   auto signals = ValueOrThrow(StopSignals::Install({SIGUSR2}, kNoBurst));
   std::atomic<int> stopped{0};
   ExpectOk(RunThreadRanks(kRanks, {}, [&](Communicator& comm) {
@@ -460,7 +460,7 @@ TEST(StopAgreement, StartUpStopsAfterAStage) {
   EXPECT_EQ(stopped, kRanks);
 }
 
-TEST(StopAgreement, AnEvaluationThatDoesNotFitIsLeft) {
+TEST(StopAgreement, StopsEvaluationThatDoesNotFit) {
   auto signals = ValueOrThrow(StopSignals::Install({SIGTERM}, kNoBurst));
   std::mutex mutex;
   std::vector<std::int64_t> left_after;

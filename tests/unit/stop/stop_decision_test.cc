@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kWorld = 4;
 
-TEST(StopWords, EncodeAndDecodeLeaveTheRestUnchanged) {
+TEST(StopWords, EncodeAndDecodeKeepOtherWords) {
   StopWords words{.stop_now = 1,
                   .interrupted = 2,
                   .stop = 3,
@@ -33,7 +33,7 @@ TEST(StopWords, EncodeAndDecodeLeaveTheRestUnchanged) {
   }
 }
 
-TEST(StopWords, MergedRequestsStayAndThePaceIsTheNewest) {
+TEST(StopWords, MergeKeepsRequestsAndNewestPace) {
   const StopWords older{.stop = 2, .cannot_save_after_update = 1, .pace_s = 3, .signals = {2}};
   const StopWords newer{.stop = 1, .save = 1, .pace_s = 2, .signals = {1, 1}};
   const StopWords both = Merge(older, newer);
@@ -114,7 +114,7 @@ TEST(Decide, EveryCase) {
   }
 }
 
-TEST(Decide, TheReasonNamesWhatCame) {
+TEST(Decide, ReasonNamesRequest) {
   const StopDecision decision =
       DecideAtBoundary({.stop = 3, .signals = {3, 0, 0, 1}}, true, kWorld);
   EXPECT_EQ(decision.reason, "SIGTERM (3 of 4 ranks), SIGUSR2 (1 of 4 ranks)");
@@ -124,7 +124,7 @@ TEST(Decide, TheReasonNamesWhatCame) {
               "stopped by SIGTERM (3 of 4 ranks), SIGUSR2 (1 of 4 ranks) after update 7, saved"));
 }
 
-TEST(Decide, WhyNothingIsSavedIsSaid) {
+TEST(Decide, ReportsWhyNothingIsSaved) {
   const auto message = [](const StopDecision& decision) {
     return decision.ToStatus("after update 7", false).message();
   };
@@ -142,7 +142,7 @@ TEST(Decide, WhyNothingIsSavedIsSaid) {
             "stopped by SIGTERM (1 of 4 ranks), a second request after update 7, not saved");
 }
 
-TEST(ExchangeClock, DoublesUntilThePaceIsKnownThenKeepsToTime) {
+TEST(ExchangeClock, DoublesUntilPaceIsKnownThenKeepsInterval) {
   ExchangeClock clock(0.5);
   std::vector<int> asked;
   for (int step = 1; step <= 16; ++step) {

@@ -22,7 +22,7 @@ SbatchScript SmallScript() {
           .train_arguments = {"--nodes=2", "--set", "name=a b"}};
 }
 
-TEST(SbatchScript, IsWhatWasAskedFor) {
+TEST(SbatchScript, EqualsRequest) {
   EXPECT_EQ(Render(SmallScript()), R"(#!/bin/bash
 # Written by gaccd submit: 2 nodes x 3 = 6 ranks
 # To run it again: sbatch this file. Flags after it go to the training and override those below.
@@ -44,7 +44,7 @@ exec bash /data/runs/r50/submit.launch /data/runs/r50/submit.txtpb --nodes=2 --s
 )");
 }
 
-TEST(SbatchScript, HasALineForEachFlag) {
+TEST(SbatchScript, HasOneLinePerFlag) {
   SbatchScript script = SmallScript();
   script.gpus = true;
   script.time = "1-00:00:00";
@@ -64,14 +64,14 @@ TEST(SbatchScript, HasALineForEachFlag) {
   EXPECT_THAT(Render(script), Not(HasSubstr("--signal")));
 }
 
-TEST(SbatchScript, APercentSignInAPathIsNoPattern) {
+TEST(SbatchScript, EscapesPercentSigns) {
   SbatchScript script = SmallScript();
   script.folder = "/data/100%j";
   EXPECT_THAT(Render(script), HasSubstr("--output=/data/100%%j/slurm-%j.out\n"));
   EXPECT_THAT(Render(script), HasSubstr("GACCD_RUN_DIR=/data/100%j\n"));
 }
 
-TEST(SbatchScript, ATaskOfAnArrayKnowsItsRun) {
+TEST(SbatchScript, ArrayTaskSelectsItsRun) {
   SbatchScript script = SmallScript();
   const auto tasks = ValueOrThrow(MakeSweep({{"optimizer.lr", {"0.1", "0.01"}}}));
   script.tasks = tasks;
@@ -86,7 +86,7 @@ TEST(SbatchScript, ATaskOfAnArrayKnowsItsRun) {
 
 // What the parser of sbatch (22.05) makes of it: quotes group, a backslash takes the next
 // character, and it looks for the names of components in the unexpanded line.
-TEST(SbatchWord, IsOneWordOfADirective) {
+TEST(SbatchWord, IsOneDirectiveWord) {
   const std::pair<const char*, const char*> cases[] = {{"24:00:00", "24:00:00"},
                                                        {"/a/100%%j", "/a/100%%j"},
                                                        {"\xC3\xA4", "\xC3\xA4"},
@@ -100,11 +100,11 @@ TEST(SbatchWord, IsOneWordOfADirective) {
   for (const auto& [text, word] : cases) EXPECT_EQ(SbatchWord(text), word);
 }
 
-TEST(SafeJobName, HasNothingThatIsMoreThanALetter) {
+TEST(SafeJobName, HasOnlySafeCharacters) {
   EXPECT_EQ(SafeJobName("r50 v1.0_b-$(x)\n"), "r50_v1.0_b-__x__");
 }
 
-TEST(CheckRunFolder, RefusesWhereSlurmCannotWrite) {
+TEST(CheckRunFolder, RefusesFolderThatSlurmCannotWrite) {
   for (const char* path : {"/a\nb", "/a\x7f", "/a\\b", "/100%%", "/a%1b", "/a/%0"}) {
     EXPECT_THAT(CheckRunFolder(path), HasKind(ErrorKind::kUsage)) << path;
   }
@@ -113,7 +113,7 @@ TEST(CheckRunFolder, RefusesWhereSlurmCannotWrite) {
   }
 }
 
-TEST(Sweep, IsEveryCombinationWithAFolderOfItsOwn) {
+TEST(Sweep, HasFolderForEveryCombination) {
   const auto tasks =
       ValueOrThrow(MakeSweep({{"optimizer.lr", {"0.1", "0.01"}}, {"seed", {"1", "2", "3"}}}));
   ASSERT_EQ(tasks.size(), 6);
@@ -124,7 +124,7 @@ TEST(Sweep, IsEveryCombinationWithAFolderOfItsOwn) {
   EXPECT_EQ(tasks[4].job_fields[1].value, "2");
 }
 
-TEST(Sweep, FoldersSortAndAreSafe) {
+TEST(Sweep, FolderNamesSortAndAreSafe) {
   std::vector<std::string> values(11, std::string(200, 'x'));
   values[3] = "a/../b c$(d)";
   const auto tasks = ValueOrThrow(MakeSweep({{"name", values}}));
@@ -133,7 +133,7 @@ TEST(Sweep, FoldersSortAndAreSafe) {
   EXPECT_EQ(tasks[10].folder.substr(0, 8), "10-name=");
 }
 
-TEST(Sweep, HasABound) {
+TEST(Sweep, IsBounded) {
   const std::vector<std::string> many(100, "1");
   EXPECT_THAT(MakeSweep({{"seed", many}, {"epochs", many}}), HasKind(ErrorKind::kUsage));
   EXPECT_EQ(MakeSweep({})->size(), 0);

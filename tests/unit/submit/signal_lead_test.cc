@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-TEST(ComputeLead, FollowsFromWhatWasMeasured) {
+TEST(ComputeLead, DependsOnMeasuredTimes) {
   EXPECT_EQ(ComputeLead(MeasuredTimes{.update_p99_s = 10.2, .save_s = 40}, {}).seconds, 161);
   EXPECT_THAT(
       ComputeLead(MeasuredTimes{.update_p99_s = 10.2, .save_s = 40}, {}).reason,
@@ -42,7 +42,7 @@ TEST(ComputeLead, LeavesTimeToTrain) {
   EXPECT_EQ(ComputeLead(slow, 1280).seconds, 320);
 }
 
-TEST(ParseTimeLimit, TakesWhatSbatchTakes) {
+TEST(ParseTimeLimit, AcceptsSbatchFormats) {
   const std::pair<const char*, std::int64_t> cases[] = {
       {"90", 5400},      {"90:30", 5430},      {"24:00:00", 86'400},
       {"2-12", 216'000}, {"2-12:30", 217'800}, {"1-00:00:10", 86'410}};
@@ -59,7 +59,7 @@ TEST(ParseTimeLimit, TakesWhatSbatchTakes) {
   }
 }
 
-TEST(MeasureRun, TakesTheLongestOfAllAttempts) {
+TEST(MeasureRun, UsesLongestAttempt) {
   RunFiles run;
   EXPECT_FALSE(MeasureRun(run.path()).has_value());
   run.Event("000-17", 0, "step", R"(,"step":1,"dur_p99_s":0.5)");

@@ -20,7 +20,7 @@ const SiteOutputs kSite{
         "MPI plugin types are...\n\tnone\n\tpmi2\n\tpmix\n"
         "specific pmix plugin versions available: pmix_v3,pmix_v4\n"};
 
-TEST(SiteWarnings, AreAboutTheseJobsPartitions) {
+TEST(SiteWarnings, ConcernPartitionsOfJob) {
   EXPECT_THAT(SiteWarnings(kSite, "", "pmix"), IsEmpty());
   EXPECT_THAT(SiteWarnings(kSite, "main", "pmix"), IsEmpty());
   EXPECT_THAT(SiteWarnings(kSite, "main,cheap", "pmix"),
@@ -31,7 +31,7 @@ TEST(SiteWarnings, AreAboutTheseJobsPartitions) {
   EXPECT_THAT(SiteWarnings(other, "", "pmix"), ElementsAre(HasSubstr("partition main")));
 }
 
-TEST(SiteWarnings, AnMpiThatIsNotThere) {
+TEST(SiteWarnings, WarnsOfMissingMpi) {
   EXPECT_THAT(SiteWarnings(kSite, "", "pmix_v4"), IsEmpty());
   EXPECT_THAT(SiteWarnings(kSite, "", "pmi"),
               ElementsAre(AllOf(HasSubstr("--mpi=pmi here"), HasSubstr("none pmi2 pmix"))));
@@ -41,7 +41,7 @@ TEST(SiteWarnings, AnMpiThatIsNotThere) {
   EXPECT_THAT(SiteWarnings(older, "", "pmix"), ElementsAre(HasSubstr("--mpi=pmix")));
 }
 
-TEST(DefaultTimeLimit, IsTheDefaultElseTheMost) {
+TEST(DefaultTimeLimit, IsDefaultElseMax) {
   EXPECT_EQ(DefaultTimeLimit(kSite, ""), 1200);
   EXPECT_EQ(DefaultTimeLimit(kSite, "cheap"), 600);
   EXPECT_EQ(DefaultTimeLimit(kSite, "long,main,cheap"), 600);
@@ -50,7 +50,7 @@ TEST(DefaultTimeLimit, IsTheDefaultElseTheMost) {
   EXPECT_EQ(DefaultTimeLimit({}, ""), std::nullopt);
 }
 
-TEST(StartWarnings, SayWhyNoPartitionCanStartTheJob) {
+TEST(StartWarnings, ReportWhyNoPartitionCanStartJob) {
   const SiteOutputs site{
       .partitions =
           "PartitionName=main Default=YES MaxTime=01:00:00 MaxNodes=UNLIMITED State=UP "
@@ -71,7 +71,7 @@ TEST(StartWarnings, SayWhyNoPartitionCanStartTheJob) {
   EXPECT_THAT(StartWarnings({}, "main", {.nodes = 9}), IsEmpty());
 }
 
-TEST(RequeueRules, AreTheSites) {
+TEST(RequeueRules, ReadFromSiteConfiguration) {
   const auto rules = [](const std::string& config) { return ReadRequeueRules({.config = config}); };
   EXPECT_EQ(rules(""), std::nullopt);
   const std::string begin = "Configuration data as of 2026-11-20T03:04:05\n";
@@ -93,7 +93,7 @@ TEST(RequeueRules, AreTheSites) {
   EXPECT_TRUE(site->may_expedite);
 }
 
-TEST(SiteWarnings, WhoGaveNoAnswerIsNotBlamed) {
+TEST(SiteWarnings, DoNotBlameUnansweredQuery) {
   EXPECT_THAT(SiteWarnings({}, "main", "pmix"), IsEmpty());
 }
 

@@ -63,7 +63,7 @@ class CrashHandlerTest : public testing::TestWithParam<int> {
   TempFolder dir_;
 };
 
-TEST_P(CrashHandlerTest, LeavesARecordAndDiesOfItsSignal) {
+TEST_P(CrashHandlerTest, WritesRecordAndDiesOfItsSignal) {
   const int signal = GetParam();
   EXPECT_EQ(SignalOfChild(Path(), [&](Place&) { ::raise(signal); }), signal);
   const Object record = Parse(Content(Path()));
@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(Signals, CrashHandlerTest,
                          testing::Values(SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT));
 
 #ifndef GACCD_SANITIZED
-TEST_F(CrashHandlerTest, ARealFault) {
+TEST_F(CrashHandlerTest, HandlesRealFault) {
   const int signal = SignalOfChild(Path(), [](Place&) {
     volatile int* nowhere = nullptr;
     *nowhere = 1;
@@ -96,7 +96,7 @@ TEST_F(CrashHandlerTest, ARealFault) {
 }
 
 // A data file that somebody makes shorter while it is read.
-TEST_F(CrashHandlerTest, NamesTheMappedFileThatIsGone) {
+TEST_F(CrashHandlerTest, NamesMissingMappedFile) {
   const std::string data = dir_.path() + "/data \"x\"";
   const std::string messages = dir_.path() + "/stderr";
   const int result = EndOfChild(Path(), [&](Place&) {
@@ -121,7 +121,7 @@ TEST_F(CrashHandlerTest, NamesTheMappedFileThatIsGone) {
 }
 
 // Both at once: the second one waits until the record is written.
-TEST_F(CrashHandlerTest, TwoThreadsMayFaultTogether) {
+TEST_F(CrashHandlerTest, HandlesTwoFaultsAtOnce) {
   for (int i = 0; i < 5; ++i) {
     fs::remove(Path());
     EXPECT_EQ(SignalOfChild(Path(),
@@ -147,7 +147,7 @@ int Deeper(volatile char* above, int levels) {
   return levels == 0 ? 0 : here[0] + Deeper(here, levels - 1);
 }
 
-TEST_F(CrashHandlerTest, AStackOverflow) {
+TEST_F(CrashHandlerTest, HandlesStackOverflow) {
   const int signal = SignalOfChild(Path(), [](Place&) {
     volatile char first = 1;
     Deeper(&first, 1'000'000);
@@ -156,7 +156,7 @@ TEST_F(CrashHandlerTest, AStackOverflow) {
   EXPECT_EQ(Number(Parse(Content(Path())), "signal"), SIGSEGV);
 }
 
-TEST_F(CrashHandlerTest, AStackOverflowOfAnotherThread) {
+TEST_F(CrashHandlerTest, HandlesStackOverflowOfAnotherThread) {
   const int signal = SignalOfChild(Path(), [](Place&) {
     auto thread = StartThread("another", [] {
       volatile char first = 1;
@@ -169,19 +169,19 @@ TEST_F(CrashHandlerTest, AStackOverflowOfAnotherThread) {
 }
 #endif
 
-TEST_F(CrashHandlerTest, OfAnotherThread) {
+TEST_F(CrashHandlerTest, HandlesFaultOfAnotherThread) {
   EXPECT_EQ(SignalOfChild(Path(), [](Place&) { std::thread([] { ::abort(); }).join(); }), SIGABRT);
   EXPECT_EQ(Number(Parse(Content(Path())), "signal"), SIGABRT);
 }
 
-TEST_F(CrashHandlerTest, DoesNotWriteThroughALink) {
+TEST_F(CrashHandlerTest, DoesNotFollowLinks) {
   const std::string victim = dir_.path() + "/victim";
   fs::create_symlink(victim, Path());
   EXPECT_EQ(SignalOfChild(Path(), [](Place&) { ::abort(); }), SIGABRT);
   EXPECT_FALSE(fs::exists(victim));
 }
 
-TEST_F(CrashHandlerTest, OneAProcessAndSignalsAreGivenBack) {
+TEST_F(CrashHandlerTest, AllowsOnePerProcessAndRestoresSignals) {
   EXPECT_EQ(SignalOfChild(Path(),
                           [&](Place& place) {
                             if (CrashHandler::Install(Path(), kCrashingRank, place, 0600))

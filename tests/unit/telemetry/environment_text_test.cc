@@ -7,7 +7,7 @@
 namespace gaccd {
 namespace {
 
-TEST(EnvironmentTextTest, KeepsSettingsAndLeavesOutSecrets) {
+TEST(EnvironmentTextTest, KeepsSettingsAndOmitsSecrets) {
   const char* const environment[] = {"UCX_TLS=sm",      "HOME=/root",     "SLURM_JWT=abc",
                                      "SLURM_JOB_ID=7",  "NCCL_API_KEY=k", "NCCL_DEBUG=WARN=\"x\"",
                                      "GACCD_TOKEN_A=t", "SLURM_NOVALUE",  nullptr};
@@ -17,7 +17,7 @@ TEST(EnvironmentTextTest, KeepsSettingsAndLeavesOutSecrets) {
   EXPECT_EQ(EnvironmentJson(empty), "{}");
 }
 
-TEST(EnvironmentTextTest, ASecretIsKnownByItsNameInAnyCase) {
+TEST(EnvironmentTextTest, DetectsSecretsByNameInAnyCase) {
   const char* const environment[] = {"SLURM_authToken=a",
                                      "GACCD_Password=b",
                                      "NCCL_CREDENTIALS=c",
@@ -28,7 +28,7 @@ TEST(EnvironmentTextTest, ASecretIsKnownByItsNameInAnyCase) {
   EXPECT_EQ(EnvironmentJson(environment), R"({"OMPI_MCA_btl":"self"})");
 }
 
-TEST(EnvironmentTextTest, ASecretUnderAnInnocentNameIsHidden) {
+TEST(EnvironmentTextTest, HidesSecretValuesUnderOtherNames) {
   for (const char* value :
        {"ghp_16C7e42F292c6912E7", "hf_abcdefgh", "eyJhbGciOiJIUzI1NiJ9.e30.x",
         "AKIAIOSFODNN7EXAMPLE", "https://user:pw@example.org/x", "--api-key=abc --x",

@@ -50,7 +50,7 @@ TEST(EventLogTest, NumbersTheLines) {
   EXPECT_TRUE(log.first_failure().ok());
 }
 
-TEST(EventLogTest, LinesOfThreadsStayWholeAndInOrder) {
+TEST(EventLogTest, LinesOfThreadsAreIntactAndOrdered) {
   const TempFolder dir;
   const std::string path = dir.path() + "/events.jsonl";
   const auto started = Start(Append(path), path);
@@ -77,7 +77,7 @@ TEST(EventLogTest, LinesOfThreadsStayWholeAndInOrder) {
   }
 }
 
-TEST(EventLogTest, FullDiskIsCountedAndNamed) {
+TEST(EventLogTest, CountsAndNamesFullDisk) {
   auto full = ValueOrThrow(OpenFile("/dev/full", O_WRONLY | O_APPEND));
   const auto started = Start(std::move(full), "/run/events.jsonl");
   EventLog& log = *started;
@@ -89,7 +89,7 @@ TEST(EventLogTest, FullDiskIsCountedAndNamed) {
 }
 
 // A disk that fills up in the middle of a line and is emptied later: the half line stays alone.
-TEST(EventLogTest, GoesOnAfterAHalfLine) {
+TEST(EventLogTest, ContinuesAfterTruncatedLine) {
   const TempFolder dir;
   const std::string path = dir.path() + "/events.jsonl";
   const auto started = Start(Append(path), path);
@@ -121,7 +121,7 @@ EventLog::NoticeMaker Notice() {
 
 // The descriptor leads to a device without room for a while. The line about the lost ones is
 // for the last of them.
-TEST(EventLogTest, ALaterLineSaysHowManyAreLost) {
+TEST(EventLogTest, LaterLineCountsLostLines) {
   const TempFolder dir;
   const std::string path = dir.path() + "/events.jsonl";
   FileDescriptor file = Append(path);
@@ -145,7 +145,7 @@ TEST(EventLogTest, ALaterLineSaysHowManyAreLost) {
               ElementsAre("1 info a", "4 lost 3 of 3", "5 info b", "8 lost 3 of 6", "9 info b"));
 }
 
-TEST(EventLogTest, AFileThatWasRemovedIsMadeAgain) {
+TEST(EventLogTest, RecreatesRemovedFile) {
   const TempFolder dir;
   const std::string path = dir.path() + "/events.jsonl";
   AppendFile file(Append(path), path);
@@ -161,7 +161,7 @@ TEST(EventLogTest, AFileThatWasRemovedIsMadeAgain) {
   EXPECT_THAT(Lines(path), ElementsAre("d"));
 }
 
-TEST(EventLogTest, AFolderThatWasRemovedLosesEveryLine) {
+TEST(EventLogTest, LosesLinesIfFolderIsRemoved) {
   const TempFolder dir;
   const std::string folder = dir.path() + "/attempt";
   const std::string path = folder + "/events.jsonl";

@@ -61,7 +61,7 @@ TEST(EventTextTest, StepLineHasTheKeysOfTheSchemaInOrder) {
             R"("samples_per_s":3648,"dur_p50_s":0.8388,"dur_p99_s":0.912,"eta_s":75451})");
 }
 
-TEST(EventTextTest, ALineOfARankHasItsTimesAndItsMemory) {
+TEST(EventTextTest, RankLineHasTimesAndMemory) {
   const RankStepRecord record{.step = 400,
                               .updates = 70,
                               .dur_max_s = 1.5,
@@ -79,7 +79,7 @@ TEST(EventTextTest, ALineOfARankHasItsTimesAndItsMemory) {
             R"("reduce_s":0.1104,"opt_s":0.0295,"wait_s":0.0412,"memory_bytes":1073741824})");
 }
 
-TEST(EventTextTest, OfFp16TheLossScaleIsTold) {
+TEST(EventTextTest, Fp16LineHasLossScale) {
   StepRecord step = SomeStep();
   EXPECT_EQ(Parse(EventJson(kWho, kStamp, step)).count("loss_scale"), 0U);
   step.loss_scale = {.scale = 65536, .growth_tracker = 7};
@@ -88,7 +88,7 @@ TEST(EventTextTest, OfFp16TheLossScaleIsTold) {
   EXPECT_EQ(Number(line, "growth_tracker"), 7);
 }
 
-TEST(EventTextTest, NotFiniteIsNullAndSaysSo) {
+TEST(EventTextTest, NonFiniteIsNullAndFlagged) {
   StepRecord step = SomeStep();
   step.loss = std::numeric_limits<double>::quiet_NaN();
   step.grad_norm = std::numeric_limits<double>::infinity();
@@ -103,7 +103,7 @@ TEST(EventTextTest, NotFiniteIsNullAndSaysSo) {
   EXPECT_EQ(line.count("wait_s"), 0u);
 }
 
-TEST(EventTextTest, PlanLineIsTheEnvelopeAndThePlan) {
+TEST(EventTextTest, PlanLineHasEnvelopeAndPlan) {
   const auto plan = ValueOrThrow(Plan::Make({.nodes = 30, .target_batch = 3072}));
   const Object line = Parse(EventJson(kWho, kStamp, PlanRecord{plan, ""}));
   EXPECT_EQ(Text(line, "ev"), "plan");
@@ -113,7 +113,7 @@ TEST(EventTextTest, PlanLineIsTheEnvelopeAndThePlan) {
 }
 
 // 4096 ranks of a thousand speeds, of which a rank takes 0 to some 1500 samples.
-TEST(EventTextTest, LoadsAndSpeedsOfManyRanksFitALine) {
+TEST(EventTextTest, LoadsAndSpeedsOfManyRanksFitOneLine) {
   const auto with = [](int nodes) {
     PlanRequest request{.nodes = nodes, .gpus_per_node = 8, .target_batch = nodes * 8 * 300};
     for (int rank = 0; rank < 8 * nodes; ++rank) {
@@ -149,7 +149,7 @@ TEST(EventTextTest, LoadsAndSpeedsOfManyRanksFitALine) {
 }
 
 // By rank, and cut.
-TEST(EventTextTest, ARebalanceLineOfAnOlderVersionIsRead) {
+TEST(EventTextTest, ReadsRebalanceLineOfOlderVersion) {
   const auto read = ReadEvent<RebalanceRecord>(
       R"({"ev":"rebalance","step":25,"gain_ratio":1.5,"idle_ratio":0.1,"accum_steps":2,)"
       R"("loads_before":"4x13,1x12,4x13,1...","loads":"1x15,1x14,1x15,1x9","speeds":"1x1,1x0..."})");
@@ -158,7 +158,7 @@ TEST(EventTextTest, ARebalanceLineOfAnOlderVersionIsRead) {
   EXPECT_EQ(read->loads_before, "4x13,1x12,4x13,1...");
 }
 
-TEST(EventTextTest, ANewTargetIsReadAsItWasWritten) {
+TEST(EventTextTest, NewTargetRoundTrips) {
   const TargetRecord change{.step = 132,
                             .samples_total = 100'000,
                             .stage = 2,
@@ -177,7 +177,7 @@ TEST(EventTextTest, ANewTargetIsReadAsItWasWritten) {
   EXPECT_EQ(status.loads_step, 132);
 }
 
-TEST(EventTextTest, RunStartLeavesOutWhatIsNotThere) {
+TEST(EventTextTest, RunStartOmitsMissingValues) {
   RunStart start;
   start.version = "0.1.0";
   start.world = 4;
@@ -191,7 +191,7 @@ TEST(EventTextTest, RunStartLeavesOutWhatIsNotThere) {
   }
 }
 
-TEST(EventTextTest, RunStartSaysWhatItRunsOn) {
+TEST(EventTextTest, RunStartNamesHardware) {
   RunStart start;
   start.device = "cpu";
   start.device_reason = "device cpu: no NVIDIA driver";
@@ -313,7 +313,7 @@ void ReadsBack(const Record& record) {
   EXPECT_EQ(EventJson(kWho, kStamp, back), line);
 }
 
-TEST(EventTextTest, ARecordReadsBackAsItWasWritten) {
+TEST(EventTextTest, RecordRoundTrips) {
   StepRecord step = SomeStep();
   ReadsBack(step);
   step.grad_norm = std::numeric_limits<double>::quiet_NaN();
@@ -344,7 +344,7 @@ TEST(EventTextTest, ARecordReadsBackAsItWasWritten) {
   ReadsBack(verdict);
 }
 
-TEST(EventTextTest, WhatIsOfAnotherTypeIsLeftOutUnlessItIsRequired) {
+TEST(EventTextTest, OmitsOptionalFieldsOfOtherType) {
   const std::string line =
       R"({"ev":"verdict","verdict":"fail","exit":78,"reason":7,"last_step":"9","dur_s":1.5})";
   const Verdict verdict = ValueOrThrow(ReadEvent<Verdict>(line, {"verdict", "exit"}));
@@ -396,7 +396,7 @@ TEST(EventTextTest, TimestampIsRfc3339) {
                                         "\\.[0-9]{6}Z"));
 }
 
-TEST(EventTextTest, StatusSaysWhatIsKnown) {
+TEST(EventTextTest, StatusOmitsUnknownValues) {
   RunStatus status;
   status.identity = kWho;
   status.attempt_dir = "attempts/001-8123456";
@@ -450,7 +450,7 @@ TEST(EventTextTest, StatusSaysWhatIsKnown) {
 }
 
 // The weights are those of the loss: nothing is said of a metric by them.
-TEST(EventLinesTest, WeightsAreToldOfTheLossAlone) {
+TEST(EventLinesTest, ReportsSampleWeightsForLossOnly) {
   EvalRecord eval{.loss = 0.5, .divisor = 1084.28, .unit = "weights"};
   eval.metrics = {{"accuracy", 0.75}};
   EXPECT_EQ(EvalText(eval),
@@ -461,7 +461,7 @@ TEST(EventLinesTest, WeightsAreToldOfTheLossAlone) {
 }
 
 // Arithmetic gives NaN with a sign; of a large number no digit may be lost at its end.
-TEST(EventLinesTest, NumbersOfATrainingThatDivergedAreTold) {
+TEST(EventLinesTest, ReportsNonFiniteNumbers) {
   const double nan = -std::numeric_limits<double>::quiet_NaN();
   const MetricValue metrics[] = {{"r2", nan}, {"mse", 1.75e57}, {"mae", -1e30}};
   EXPECT_EQ(MetricsText(metrics, " "), "r2 nan, mse 1.75e+57, mae -1e+30");

@@ -85,7 +85,7 @@ void WaitForStall(const LineWriter& writer) {
   FAIL() << "the file took the line";
 }
 
-TEST(LineWriterTest, NobodyWaitsForAFileThatHangsAndWhatDoesNotFitIsCounted) {
+TEST(LineWriterTest, DoesNotWaitForHangingFileAndCountsLostLines) {
   const HangingFile file;
   const std::string text(400, 'x');
   const auto writer = Start(file.Open(), 4096);
@@ -116,7 +116,7 @@ TEST(LineWriterTest, NobodyWaitsForAFileThatHangsAndWhatDoesNotFitIsCounted) {
   EXPECT_THAT(writer->first_failure(), HasKind(ErrorKind::kIo));
 }
 
-TEST(LineWriterTest, AThreadThatHangsIsLeftBehindWithWhatItUses) {
+TEST(LineWriterTest, AbandonsHangingThreadWithItsData) {
   const HangingFile file;
   auto writer = Start(file.Open(), 4096);
   writer->Add("first");
@@ -146,7 +146,7 @@ TEST(LineWriterTest, LinesAreWrittenWithoutFlush) {
   }
 }
 
-TEST(LineWriterTest, WhatWaitsIsWrittenAtTheEnd) {
+TEST(LineWriterTest, WritesPendingLinesAtEnd) {
   const TempFolder dir;
   const std::string path = dir.path() + "/lines";
   std::string expected;
@@ -163,7 +163,7 @@ TEST(LineWriterTest, WhatWaitsIsWrittenAtTheEnd) {
 }
 
 // Stamps are given when a line is made, and the clock of lost ones does not go back either.
-TEST(LineWriterTest, EventsOfAHangingFolderKeepTheirNumbers) {
+TEST(LineWriterTest, EventsOfHangingFolderKeepNumbers) {
   const HangingFile file;
   auto log =
       EventLog::Start(FileDescriptor(::open(file.path().c_str(), O_RDWR | O_CLOEXEC)), file.path());

@@ -39,7 +39,7 @@ std::size_t Count(const std::string& text, const std::string& part) {
   return count;
 }
 
-TEST(ProgressLineTest, SaysAllWhereThereIsRoom) {
+TEST(ProgressLineTest, ShowsEverythingIfThereIsRoom) {
   EXPECT_EQ(ProgressLine(kState, 109, false),
             "epoch 2  ##############...................   45%  1350/3000  loss 0.4127  lr 0.1  "
             "12.3k samples/s  1:34 left");
@@ -107,7 +107,7 @@ class ProgressTest : public testing::Test {
   Pty pty_{100};
 };
 
-TEST_F(ProgressTest, DrawsOnOneLineAndTakesItAway) {
+TEST_F(ProgressTest, DrawsOneLineAndErasesIt) {
   auto terminal = Terminal::Detect(pty_.slave());
   ASSERT_TRUE(terminal);
   {
@@ -139,7 +139,7 @@ TEST_F(ProgressTest, DrawsAtMostTenTimesASecond) {
   EXPECT_THAT(pty_.Read(), HasSubstr("100%")) << "the last step is always drawn";
 }
 
-TEST_F(ProgressTest, FollowsTheWindow) {
+TEST_F(ProgressTest, FollowsWindowSize) {
   Progress bar(Terminal::Assume(pty_.slave()), false);
   winsize size{};
   size.ws_col = 40;
@@ -149,7 +149,7 @@ TEST_F(ProgressTest, FollowsTheWindow) {
 }
 
 // After Ctrl-S.
-TEST_F(ProgressTest, AWarningDoesNotWaitForATerminalThatDoesNotRead) {
+TEST_F(ProgressTest, WarningDoesNotWaitForBlockedTerminal) {
   const Terminal terminal = Terminal::Assume(pty_.slave());
   Progress bar(Terminal::Assume(pty_.slave()), false);
   pty_.Type("\x13");
@@ -167,7 +167,7 @@ TEST_F(ProgressTest, AWarningDoesNotWaitForATerminalThatDoesNotRead) {
   EXPECT_EQ(pty_.Read(), "a warning\r\nanother\r\na third\r\n");
 }
 
-TEST_F(ProgressTest, WhatATerminalNeverTakesIsCounted) {
+TEST_F(ProgressTest, CountsOutputLostByTerminal) {
   TerminalOutput output(pty_.slave());
   const std::string line(999, 'x');
   auto lines = std::async(std::launch::async, [&] {
@@ -214,7 +214,7 @@ int ColumnsUnder(int outer) {
   return WEXITSTATUS(result);
 }
 
-TEST_F(ProgressTest, UnderMpirunTheOutputOfMpirunCounts) {
+TEST_F(ProgressTest, UsesOutputOfMpirun) {
   const Pty outer(93);
   EXPECT_EQ(ColumnsUnder(outer.slave()), 93);
   const FileDescriptor file(::open("/dev/null", O_WRONLY | O_CLOEXEC));

@@ -30,7 +30,7 @@ using namespace testing_json;  // NOLINT
 namespace fs = std::filesystem;
 
 // Four ranks; rank 0 ends without a word when the others learn that it is lost.
-TEST_F(RunFailuresTest, WithoutRankZeroAnotherRankWritesTheVerdict) {
+TEST_F(RunFailuresTest, AnotherRankWritesVerdictWithoutRankZero) {
   const Child child = RunIntoFile(dir_.path() + "/out", [&] {
     return RunThreadRanks(4, TwoNodes(), [&](Communicator& comm) -> Status {
       auto reporter = RunReporter::Start(comm, Options(Run()));
@@ -76,7 +76,7 @@ TEST_F(RunFailuresTest, WithoutRankZeroAnotherRankWritesTheVerdict) {
 }
 
 // A rank that fails by itself says why before the others learn that it is gone.
-TEST_F(RunFailuresTest, TheVerdictNamesTheCauseNotTheConsequence) {
+TEST_F(RunFailuresTest, VerdictNamesCauseNotConsequence) {
   const Child child = RunIntoFile(dir_.path() + "/out", [&] {
     std::atomic<bool> left{false};
     return RunThreadRanks(2, TwoNodes(), [&](Communicator& comm) -> Status {
@@ -101,7 +101,7 @@ TEST_F(RunFailuresTest, TheVerdictNamesTheCauseNotTheConsequence) {
   EXPECT_EQ(verdict.count("suspect_hosts"), 0u) << "no fault of the host";
 }
 
-TEST_F(RunFailuresTest, ACrashLeavesARecord) {
+TEST_F(RunFailuresTest, CrashWritesRecord) {
   RunIntoFile(dir_.path() + "/out", [&] {
     const rlimit no_core{0, 0};
     ::setrlimit(RLIMIT_CORE, &no_core);
@@ -119,7 +119,7 @@ TEST_F(RunFailuresTest, ACrashLeavesARecord) {
 }
 
 // A full FIFO that nobody reads in place of the event file: a folder that does not answer.
-TEST_F(RunFailuresTest, AFolderThatHangsHoldsUpNeitherTheStepsNorTheEnd) {
+TEST_F(RunFailuresTest, HangingFolderDelaysNeitherStepsNorEnd) {
   const Child child = RunIntoFile(dir_.path() + "/out", [&]() -> Status {
     const auto comm = MakeSingle();
     ReporterOptions options = Options(Run());
@@ -141,7 +141,7 @@ TEST_F(RunFailuresTest, AFolderThatHangsHoldsUpNeitherTheStepsNorTheEnd) {
 }
 
 // Everything a run makes, whatever the umask is.
-TEST_F(RunFailuresTest, TheFolderIsForItsUserOnly) {
+TEST_F(RunFailuresTest, FolderIsReadableByOwnerOnly) {
   for (const bool group : {false, true}) {
     const std::string run = dir_.path() + (group ? "/group" : "/own");
     RunIntoFile(dir_.path() + "/out", [&] {
@@ -167,7 +167,7 @@ TEST_F(RunFailuresTest, TheFolderIsForItsUserOnly) {
 }
 
 // The job's name comes from a file that anybody may have written.
-TEST_F(RunFailuresTest, NamesAreDataNotText) {
+TEST_F(RunFailuresTest, EscapesNames) {
   const std::string name = "x\"\n{\"ev\":\"step\"}\x1b[2J$(reboot);" + std::string(100'000, 'y');
   const Child child = RunIntoFile(dir_.path() + "/out", [&] {
     const auto comm = MakeSingle();

@@ -36,7 +36,7 @@ std::string Latest(const std::string& run_dir) {
   return fs::read_symlink(run_dir + "/attempts/latest").string();
 }
 
-TEST(RunFolderTest, MakesTheLayout) {
+TEST(RunFolderTest, CreatesLayout) {
   const TempFolder dir;
   const std::string run_dir = dir.path() + "/deep/er/run";
   auto folder = ValueOrThrow(RunFolder::Create(Request(run_dir)));
@@ -62,7 +62,7 @@ void ExpectModes(const std::string& path, int folder_mode, int file_mode) {
   }
 }
 
-TEST(RunFolderTest, IsForItsUserOnly) {
+TEST(RunFolderTest, IsReadableByOwnerOnly) {
   const TempFolder dir;
   const mode_t before = ::umask(0);
   const auto folder = RunFolder::Create(Request(dir.path() + "/run"));
@@ -71,7 +71,7 @@ TEST(RunFolderTest, IsForItsUserOnly) {
   ExpectModes(dir.path(), 0700, 0600);
 }
 
-TEST(RunFolderTest, TheGroupMayReadWhenAsked) {
+TEST(RunFolderTest, AllowsGroupAccessOnRequest) {
   const TempFolder dir;
   const mode_t before = ::umask(0);
   RunFolderRequest request = Request(dir.path() + "/run");
@@ -83,7 +83,7 @@ TEST(RunFolderTest, TheGroupMayReadWhenAsked) {
   ExpectModes(dir.path(), 0750, 0640);
 }
 
-TEST(RunFolderTest, AnUnsafePlaceIsRefused) {
+TEST(RunFolderTest, RefusesUnsafePath) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make a folder of somebody else";
   const TempFolder dir;
   ASSERT_EQ(::chown(dir.path().c_str(), 4711, static_cast<gid_t>(-1)), 0);
@@ -109,7 +109,7 @@ TEST(RunFolderTest, EveryAttemptHasItsOwnFolder) {
   }
 }
 
-TEST(RunFolderTest, CountsTheAttemptsThatReadersList) {
+TEST(RunFolderTest, CountsAttemptsLikeReaders) {
   for (const char* name :
        {"005-", "005-.2", "1234567890-7", "05-7", "-005-7", "0x5-7", "005-7", "005-7.2"}) {
     const TempFolder dir;
@@ -121,7 +121,7 @@ TEST(RunFolderTest, CountsTheAttemptsThatReadersList) {
   }
 }
 
-TEST(RunFolderTest, SlurmNamesTheAttempt) {
+TEST(RunFolderTest, UsesSlurmNameOfAttempt) {
   const TempFolder dir;
   const AttemptSource source{.attempt_dir = {}, .slurm_job_id = "8123456", .restart_count = 2};
   {
@@ -135,7 +135,7 @@ TEST(RunFolderTest, SlurmNamesTheAttempt) {
   EXPECT_EQ(Latest(dir.path()), "002-8123456.2");
 }
 
-TEST(RunFolderTest, TakesTheFolderOfTheBatchScript) {
+TEST(RunFolderTest, UsesFolderOfBatchScript) {
   const TempFolder dir;
   const std::string made = dir.path() + "/attempts/001-77";
   fs::create_directories(made);
@@ -154,7 +154,7 @@ TEST(RunFolderTest, RefusesAnAttemptFolderOfAnotherRun) {
       IsError(ErrorKind::kConfig, other));
 }
 
-TEST(RunFolderTest, LeavesAJobTextOfTheUserAlone) {
+TEST(RunFolderTest, KeepsJobTextOfUser) {
   const TempFolder dir;
   Write(dir.path() + "/job.txtpb", "# mine\n");
   auto folder = ValueOrThrow(RunFolder::Create(Request(dir.path())));
@@ -162,7 +162,7 @@ TEST(RunFolderTest, LeavesAJobTextOfTheUserAlone) {
   EXPECT_THAT(Content(folder.attempt_dir() + "/job.txtpb"), HasSubstr("name: \"a\""));
 }
 
-TEST(RunFolderTest, NamesThePathAndTheReasonWhenItCannotWrite) {
+TEST(RunFolderTest, NamesPathAndReasonOfWriteError) {
   const TempFolder dir;
   Write(dir.path() + "/file", "");
   EXPECT_THAT(RunFolder::Create(Request(dir.path() + "/file/run")),
@@ -171,7 +171,7 @@ TEST(RunFolderTest, NamesThePathAndTheReasonWhenItCannotWrite) {
               IsError(ErrorKind::kIo, "/proc/gaccd-run"));
 }
 
-TEST(RunFolderTest, RefusesASecondLiveRunAndNamesTheFirst) {
+TEST(RunFolderTest, RefusesSecondLiveRunNamingFirst) {
   const TempFolder dir;
   const AttemptSource first{.attempt_dir = {}, .slurm_job_id = "41"};
   auto owner = ValueOrThrow(RunFolder::Create(Request(dir.path(), first)));
@@ -184,7 +184,7 @@ TEST(RunFolderTest, RefusesASecondLiveRunAndNamesTheFirst) {
 }
 
 // A process that is killed leaves its name in the owner file, and no lock.
-TEST(RunFolderTest, AKilledRunDoesNotBlock) {
+TEST(RunFolderTest, KilledRunDoesNotBlock) {
   const TempFolder dir;
   const pid_t child = ::fork();
   if (child == 0) {
@@ -213,24 +213,24 @@ class ForeignOwnerTest : public testing::Test {
   TempFolder dir_;
 };
 
-TEST_F(ForeignOwnerTest, AFreshOneBlocks) {
+TEST_F(ForeignOwnerTest, FreshOwnerBlocks) {
   WriteOwner("41", 20);
   EXPECT_THAT(Create("42", 0),
               HasMessage(HasSubstr("job 41 (process 123 on elsewhere), whose last heartbeat")));
 }
 
-TEST_F(ForeignOwnerTest, AnOldOneDoesNotBlock) {
+TEST_F(ForeignOwnerTest, OldOwnerDoesNotBlock) {
   WriteOwner("41", 120);
   EXPECT_TRUE(Create("42", 0).ok());
 }
 
-TEST_F(ForeignOwnerTest, ARequeuedJobTakesItsFolderBackAtOnce) {
+TEST_F(ForeignOwnerTest, RequeuedJobReclaimsItsFolder) {
   WriteOwner("41", 1);
   EXPECT_FALSE(Create("41", 0).ok()) << "another step of the same job";
   EXPECT_TRUE(Create("41", 1).ok());
 }
 
-TEST_F(ForeignOwnerTest, ASignOfLifeMakesItFresh) {
+TEST_F(ForeignOwnerTest, HeartbeatMakesOwnerFresh) {
   auto mine = ValueOrThrow(Create("42", 0));
   const std::string path = dir_.path() + "/.owner";
   const auto old = fs::file_time_type::clock::now() - std::chrono::seconds(500);
@@ -240,7 +240,7 @@ TEST_F(ForeignOwnerTest, ASignOfLifeMakesItFresh) {
 }
 
 // The owner's lock is gone but its process lives: where locks do not work, the name has to do.
-TEST(FolderOwnerTest, ALiveProcessOfThisHostBlocksWithoutItsLock) {
+TEST(FolderOwnerTest, LiveProcessOfThisHostBlocksWithoutLock) {
   const TempFolder dir;
   OwnerName me = MakeOwnerName("7", 0);
   ASSERT_GT(me.started, 0);
@@ -282,18 +282,18 @@ class BusyFolderTest : public testing::Test {
   std::chrono::milliseconds waited_{};
 };
 
-TEST_F(BusyFolderTest, TheAttemptBeforeIsWaitedFor) {
+TEST_F(BusyFolderTest, WaitsForPreviousAttempt) {
   EXPECT_TRUE(Take("7", kShort, {}).ok());
   EXPECT_GE(waited_, kShort);
   EXPECT_LT(waited_, kLong);
 }
 
-TEST_F(BusyFolderTest, AnAttemptBeforeThatDoesNotEndIsForTheQueue) {
+TEST_F(BusyFolderTest, RequeuesIfPreviousAttemptDoesNotEnd) {
   EXPECT_THAT(Take("7", {}, {.own_job = kShort}),
               IsError(ErrorKind::kTempFail, "attempt 0 of this job"));
 }
 
-TEST_F(BusyFolderTest, ARunFolderWaitsAsLongAsItIsGiven) {
+TEST_F(BusyFolderTest, WaitsForGivenTime) {
   const auto owner = ValueOrThrow(FolderOwner::Take(dir_.path(), MakeOwnerName("7", 0)));
   RunFolderRequest request = Request(
       dir_.path(), {.attempt_dir = {}, .slurm_job_id = "7", .restart_count = 1, .step_id = -1});
@@ -303,7 +303,7 @@ TEST_F(BusyFolderTest, ARunFolderWaitsAsLongAsItIsGiven) {
 
 // A controller that lost its state starts the same attempt twice; two steps of one job are two
 // runs.
-TEST_F(BusyFolderTest, ASecondStartOfTheSameStepIsForTheQueueAnotherStepIsRefused) {
+TEST_F(BusyFolderTest, SecondStartOfSameStepIsRequeuedAnotherStepIsRefused) {
   const auto owner = ValueOrThrow(FolderOwner::Take(dir_.path(), MakeOwnerName("7", 0, 0)));
   const OwnerPatience patience{.own_job = kShort, .other = kShort};
   const auto take = [&](std::int64_t step) {
@@ -314,7 +314,7 @@ TEST_F(BusyFolderTest, ASecondStartOfTheSameStepIsForTheQueueAnotherStepIsRefuse
   EXPECT_EQ(take(-1), ErrorKind::kConfig);
 }
 
-TEST_F(BusyFolderTest, AnotherRunIsRefusedSoonAndOneThatJustEndsIsNot) {
+TEST_F(BusyFolderTest, RefusesOtherRunSoonUnlessItEnds) {
   EXPECT_LE(OwnerPatience().other, std::chrono::seconds(1));
   EXPECT_THAT(Take("8", {}, {.other = kShort}), IsError(ErrorKind::kConfig, "in use by job 8"));
   EXPECT_LT(waited_, kLong);
@@ -322,7 +322,7 @@ TEST_F(BusyFolderTest, AnotherRunIsRefusedSoonAndOneThatJustEndsIsNot) {
 }
 
 // What is put in the owner file's place by somebody else is neither emptied nor waited for.
-TEST(FolderOwnerTest, AnotherFolderInItsPlaceIsNotOurs) {
+TEST(FolderOwnerTest, DetectsReplacedFolder) {
   const TempFolder dir;
   const std::string run = dir.path() + "/run";
   fs::create_directory(run);
@@ -344,7 +344,7 @@ TEST(FolderOwnerTest, AnotherFolderInItsPlaceIsNotOurs) {
   EXPECT_TRUE(owner.CheckInPlace().ok());
 }
 
-TEST(FolderOwnerTest, OtherFilesAreNotTaken) {
+TEST(FolderOwnerTest, DoesNotTakeOtherFiles) {
   const TempFolder dir;
   const std::string path = dir.path() + "/.owner";
   const std::string victim = dir.path() + "/thesis";
@@ -367,7 +367,7 @@ TEST(FolderOwnerTest, OtherFilesAreNotTaken) {
   EXPECT_THAT(take(), HasMessage(HasSubstr("found one of user 4711")));
 }
 
-TEST(FolderOwnerTest, ANumberThatIsNoProcessIsNobody) {
+TEST(FolderOwnerTest, IgnoresInvalidProcessNumber) {
   const OwnerName me = MakeOwnerName("7", 0);
   for (const std::int64_t pid : {std::int64_t{-1}, -me.pid, (std::int64_t{1} << 32) + me.pid}) {
     const TempFolder dir;
@@ -377,7 +377,7 @@ TEST(FolderOwnerTest, ANumberThatIsNoProcessIsNobody) {
   }
 }
 
-TEST(FolderOwnerTest, GarbageInTheOwnerFileIsNobody) {
+TEST(FolderOwnerTest, IgnoresGarbageInOwnerFile) {
   const TempFolder dir;
   Write(dir.path() + "/.owner", "\x01\x02 pid\nhost\n");
   EXPECT_TRUE(FolderOwner::Take(dir.path(), MakeOwnerName("7", 0)).ok());

@@ -38,7 +38,7 @@ namespace {
 using namespace testing_json;  // NOLINT
 namespace fs = std::filesystem;
 
-TEST_F(RunReporterTest, AFileGetsLinesAndNoBar) {
+TEST_F(RunReporterTest, FileHasLinesWithoutBar) {
   const Child child = RunIntoFile(dir_.path() + "/out", [&] {
     const auto comm = MakeSingle();
     return FiveSteps(*comm, Options(Run()));
@@ -60,7 +60,7 @@ TEST_F(RunReporterTest, AFileGetsLinesAndNoBar) {
                   StartsWith("logs: " + fs::canonical(Run()).string())));
 }
 
-TEST_F(RunReporterTest, ARunThatSaysNothingStillTellsWhatItIsAt) {
+TEST_F(RunReporterTest, QuietRunWritesStatus) {
   const auto events = [&] { return Lines(Latest() + "/events.jsonl"); };
   const Child child = RunIntoFile(dir_.path() + "/out", [&]() -> Status {
     const auto comm = MakeSingle();
@@ -80,7 +80,7 @@ TEST_F(RunReporterTest, ARunThatSaysNothingStillTellsWhatItIsAt) {
   EXPECT_GE(Number(heartbeat, "quiet_s"), 0.05);
 }
 
-TEST_F(RunReporterTest, TheFolderTellsTheWholeRun) {
+TEST_F(RunReporterTest, FolderRecordsWholeRun) {
   ASSERT_EQ(RunIntoFile(dir_.path() + "/out",
                         [&] {
                           const auto comm = MakeSingle();
@@ -158,7 +158,7 @@ std::string EventLine(const FanRecord& fan) {
 }
 void Apply(const FanRecord& fan, RunStatus& status) { status.gpu = StrCat("behind ", fan.name); }
 
-TEST_F(RunReporterTest, ANewEventIsARecordAndItsReport) {
+TEST_F(RunReporterTest, NewEventIsRecordedAndReported) {
   const Child child = RunIntoFile(dir_.path() + "/out", [&] {
     const auto comm = MakeSingle();
     const auto reporter = RunReporter::Start(*comm, Options(Run()));
@@ -190,7 +190,7 @@ TEST_F(RunReporterTest, ANewEventIsARecordAndItsReport) {
 }
 
 // Stopped before its first update: it has what the attempt before had done.
-TEST_F(RunReporterTest, AResumeAndASaveAreEvents) {
+TEST_F(RunReporterTest, ResumeAndSaveAreEvents) {
   const Child child = RunIntoFile(dir_.path() + "/out", [&] {
     const auto comm = MakeSingle();
     auto reporter = RunReporter::Start(*comm, Options(Run()));
@@ -226,7 +226,7 @@ TEST_F(RunReporterTest, AResumeAndASaveAreEvents) {
   EXPECT_EQ(status.count("loss"), 0u);
 }
 
-TEST_F(RunReporterTest, ATerminalGetsABarAndKeepsTheRest) {
+TEST_F(RunReporterTest, TerminalHasBarAndKeepsOtherLines) {
   ::setenv("LC_ALL", "C.UTF-8", 1);
   const Pty pty(100);
   const int exit = RunChild(pty.slave(), [&] {
@@ -243,7 +243,7 @@ TEST_F(RunReporterTest, ATerminalGetsABarAndKeepsTheRest) {
   EXPECT_THAT(seen, HasSubstr("\r\x1b[Kdone: 5 updates, 5000 samples"));
 }
 
-TEST_F(RunReporterTest, QuietAndWithoutAFolderSaysNothing) {
+TEST_F(RunReporterTest, PrintsNothingIfQuietWithoutFolder) {
   const Child child = RunIntoFile(dir_.path() + "/out", [&] {
     ReporterOptions options = Options("");
     options.quiet = true;
@@ -258,7 +258,7 @@ TEST_F(RunReporterTest, QuietAndWithoutAFolderSaysNothing) {
   EXPECT_EQ(child.out, "");
 }
 
-TEST_F(RunReporterTest, AFailedRunSaysWhy) {
+TEST_F(RunReporterTest, FailedRunReportsReason) {
   const Child child = RunIntoFile(dir_.path() + "/out", [&] {
     const auto comm = MakeSingle();
     auto reporter = RunReporter::Start(*comm, Options(Run()));
@@ -282,7 +282,7 @@ TEST_F(RunReporterTest, AFailedRunSaysWhy) {
   EXPECT_TRUE(IsNull(status, "loss"));
 }
 
-TEST_F(RunReporterTest, LeftWithoutFinishIsAFailure) {
+TEST_F(RunReporterTest, DestructionWithoutFinishIsAFailure) {
   RunIntoFile(dir_.path() + "/out", [&] {
     const auto comm = MakeSingle();
     auto reporter = RunReporter::Start(*comm, Options(Run()));
@@ -292,7 +292,7 @@ TEST_F(RunReporterTest, LeftWithoutFinishIsAFailure) {
 }
 
 // The run folder disappears under a live run: training continues, the loss is reported once.
-TEST_F(RunReporterTest, AFullDiskDoesNotStopTraining) {
+TEST_F(RunReporterTest, FullDiskDoesNotStopTraining) {
   const Child child = RunIntoFile(dir_.path() + "/out", [&] {
     const auto comm = MakeSingle();
     auto reporter = RunReporter::Start(*comm, Options(Run()));
@@ -314,7 +314,7 @@ TEST_F(RunReporterTest, AFullDiskDoesNotStopTraining) {
   EXPECT_EQ(Number(status, "dropped_lines"), 7) << "five updates, the warning, the verdict";
 }
 
-TEST_F(RunReporterTest, AllRanksGetTheSameFolder) {
+TEST_F(RunReporterTest, AllRanksReturnSameFolder) {
   const Child child = RunIntoFile(dir_.path() + "/out", [&] {
     return RunThreadRanks(4, TwoNodes(), [&](Communicator& comm) -> Status {
       auto reporter = RunReporter::Start(comm, Options(Run()));
@@ -337,7 +337,7 @@ TEST_F(RunReporterTest, AllRanksGetTheSameFolder) {
   EXPECT_EQ(Number(Parse(events[1]), "mfu_ratio"), 0.05) << "4000 x 50e6 of 4 x 1e12";
 }
 
-TEST_F(RunReporterTest, AllRanksGetTheSameError) {
+TEST_F(RunReporterTest, AllRanksReturnSameError) {
   const Child child = RunIntoFile(dir_.path() + "/out", [&] {
     std::mutex mutex;
     std::vector<Status> seen;

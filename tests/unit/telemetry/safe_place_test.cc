@@ -33,7 +33,7 @@ class SafePlaceTest : public testing::Test {
   TempFolder dir_;
 };
 
-TEST_F(SafePlaceTest, OwnFolders) {
+TEST_F(SafePlaceTest, AcceptsOwnFolders) {
   EXPECT_TRUE(CheckSafePlace(Run()).ok());
   ASSERT_EQ(::chmod(Scratch().c_str(), 0777), 0);
   EXPECT_TRUE(CheckSafePlace(Run()).ok()) << "the user's own choice";
@@ -41,7 +41,7 @@ TEST_F(SafePlaceTest, OwnFolders) {
   EXPECT_TRUE(CheckSafePlace(dir_.path() + "/link").ok()) << "the user's own link";
 }
 
-TEST_F(SafePlaceTest, FoldersOfOthers) {
+TEST_F(SafePlaceTest, RefusesFoldersOfOtherUsers) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make folders of others";
   struct Case {
     uid_t owner;
@@ -60,7 +60,7 @@ TEST_F(SafePlaceTest, FoldersOfOthers) {
   }
 }
 
-TEST_F(SafePlaceTest, WhatPassesMayBeDoubtful) {
+TEST_F(SafePlaceTest, WarnsOfDoubtfulPaths) {
   EXPECT_EQ(RunFolderWarning(Run()), "");
   EXPECT_EQ(RunFolderWarning(Run() + "/new/folder"), "");
   ASSERT_EQ(::chmod(Scratch().c_str(), 0777), 0);
@@ -77,7 +77,7 @@ TEST_F(SafePlaceTest, WhatPassesMayBeDoubtful) {
   EXPECT_EQ(RunFolderWarning(Run()), "") << "of another user namespace";
 }
 
-TEST_F(SafePlaceTest, ALinkOfAnotherUser) {
+TEST_F(SafePlaceTest, RefusesLinkOfAnotherUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make a link of somebody else";
   const std::string link = dir_.path() + "/link";
   fs::create_symlink(Run(), link);
@@ -86,7 +86,7 @@ TEST_F(SafePlaceTest, ALinkOfAnotherUser) {
 }
 
 // Written with a slash after it, or with more of the path after it, a link is still a link.
-TEST_F(SafePlaceTest, ALinkOfAnotherUserInThePath) {
+TEST_F(SafePlaceTest, RefusesLinkOfAnotherUserInPath) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make a link of somebody else";
   const std::string link = dir_.path() + "/link";
   fs::create_symlink(Scratch(), link);
@@ -100,7 +100,7 @@ TEST_F(SafePlaceTest, ALinkOfAnotherUserInThePath) {
   }
 }
 
-TEST_F(SafePlaceTest, TheFolderItselfAndWhatARunWritesInAreOurs) {
+TEST_F(SafePlaceTest, RequiresOwnershipOfFolderAndContent) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make folders of others";
   const auto give = [](const std::string& path, mode_t mode) {
     fs::create_directories(path);
@@ -123,7 +123,7 @@ TEST_F(SafePlaceTest, TheFolderItselfAndWhatARunWritesInAreOurs) {
   EXPECT_THAT(CheckSafeRunFolder(Run()), HasMessage(HasSubstr("belongs to user 4711")));
 }
 
-TEST_F(SafePlaceTest, AFolderThatIsNotThere) {
+TEST_F(SafePlaceTest, AcceptsMissingFolder) {
   EXPECT_TRUE(CheckSafePlace(dir_.path() + "/no/such").ok()) << "it will be made";
   fs::create_symlink("loop", dir_.path() + "/loop");
   EXPECT_THAT(CheckSafePlace(dir_.path() + "/loop"), HasKind(ErrorKind::kIo));

@@ -19,7 +19,7 @@ namespace {
 using namespace testing_json;  // NOLINT
 using std::chrono::milliseconds;
 
-TEST(StatusFileTest, IsFreshWhileNobodyCalls) {
+TEST(StatusFileTest, IsRefreshedWithoutCalls) {
   const TempFolder dir;
   const std::string path = dir.path() + "/STATUS.json";
   std::atomic<int> beats{0};
@@ -43,7 +43,7 @@ TEST(StatusFileTest, IsFreshWhileNobodyCalls) {
   EXPECT_EQ(Text(Parse(Content(path)), "state"), "done");
 }
 
-TEST(StatusFileTest, IsWrittenBeforeThePeriodEndsWhereItIsAskedFor) {
+TEST(StatusFileTest, IsWrittenEarlyOnRequest) {
   const TempFolder dir;
   const std::string path = dir.path() + "/STATUS.json";
   auto file = ValueOrThrow(StatusFile::Start(
@@ -74,7 +74,7 @@ TEST(StatusFileTest, ReadersNeverSeeHalfAFile) {
   EXPECT_EQ(others, 0) << "temporary files were left";
 }
 
-TEST(StatusFileTest, AFolderThatGoesAwayIsCountedNotFatal) {
+TEST(StatusFileTest, MissingFolderIsCountedNotFatal) {
   const TempFolder dir;
   const std::string folder = dir.path() + "/run";
   std::filesystem::create_directory(folder);
@@ -93,7 +93,7 @@ TEST(StatusFileTest, AFolderThatGoesAwayIsCountedNotFatal) {
   EXPECT_FALSE(file->Finish().ok());
 }
 
-TEST(StatusFileTest, TheLastWriteCountsThoseThatFailedBeforeIt) {
+TEST(StatusFileTest, LastWriteCountsEarlierFailures) {
   const TempFolder dir;
   const std::string folder = dir.path() + "/run";
   const std::string away = dir.path() + "/away";
@@ -114,7 +114,7 @@ TEST(StatusFileTest, TheLastWriteCountsThoseThatFailedBeforeIt) {
             100 + static_cast<double>(file->failures()));
 }
 
-TEST(StatusFileTest, WhatIsNoLongerOursIsNotWritten) {
+TEST(StatusFileTest, DoesNotWriteAfterLosingOwnership) {
   const TempFolder dir;
   const std::string path = dir.path() + "/STATUS.json";
   auto file = ValueOrThrow(StatusFile::Start(
@@ -126,7 +126,7 @@ TEST(StatusFileTest, WhatIsNoLongerOursIsNotWritten) {
   EXPECT_EQ(Text(Parse(Content(path)), "state"), "starting");
 }
 
-TEST(StatusFileTest, StartFailsWhereNothingCanBeWritten) {
+TEST(StatusFileTest, StartFailsIfUnwritable) {
   const auto file = StatusFile::Start(
       "/proc/STATUS.json", RunStatus{}, [](RunStatus&) { return Status::Ok(); }, milliseconds(1));
   EXPECT_THAT(file, HasKind(ErrorKind::kIo));

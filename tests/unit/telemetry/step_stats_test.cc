@@ -10,7 +10,7 @@
 namespace gaccd {
 namespace {
 
-TEST(StepStatsTest, NothingYet) {
+TEST(StepStatsTest, IsEmptyAtStart) {
   const StepStats stats;
   EXPECT_EQ(stats.Quantile(0.5), 0);
   EXPECT_EQ(stats.Mean(), 0);
@@ -28,7 +28,7 @@ TEST(StepStatsTest, QuantilesByNearestRank) {
   EXPECT_EQ(stats.Remaining(-3), 0);
 }
 
-TEST(StepStatsTest, OneSlowUpdateShowsInTheTail) {
+TEST(StepStatsTest, SlowUpdateRaisesTailQuantile) {
   StepStats stats;
   for (int i = 0; i < 50; ++i) stats.Add(0.1);
   stats.Add(9);
@@ -36,7 +36,7 @@ TEST(StepStatsTest, OneSlowUpdateShowsInTheTail) {
   EXPECT_EQ(stats.Quantile(0.99), 9);
 }
 
-TEST(StepStatsTest, ForgetsWhatLeftTheWindow) {
+TEST(StepStatsTest, DropsValuesOutsideWindow) {
   StepStats stats;
   stats.Add(1000);
   for (std::size_t i = 0; i < StepStats::kWindow; ++i) stats.Add(1);
@@ -46,7 +46,7 @@ TEST(StepStatsTest, ForgetsWhatLeftTheWindow) {
 }
 
 // A run that continues from update 100 had a long start, which does not come again.
-TEST(StepClockTest, TheTimeBeforeTheFirstUpdateDoesNotCount) {
+TEST(StepClockTest, ExcludesTimeBeforeFirstUpdate) {
   StepClock clock;
   StepRecord step{.step = 101, .steps_total = 111, .samples = 50, .dur_s = 0.25};
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -63,7 +63,7 @@ TEST(StepClockTest, TheTimeBeforeTheFirstUpdateDoesNotCount) {
   EXPECT_GE(second.eta_s, 9 * (0.25 + 0.02) / 2);
 }
 
-TEST(LineClockTest, SlowUpdatesGetLinesTooAndTheLastOne) {
+TEST(LineClockTest, PrintsSlowUpdatesAndLastOne) {
   const LineClock::Clock::time_point start;
   const auto at = [start](std::int64_t seconds) { return start + std::chrono::seconds(seconds); };
   LineClock lines(100, start);
@@ -81,7 +81,7 @@ TEST(LineClockTest, SlowUpdatesGetLinesTooAndTheLastOne) {
   EXPECT_EQ(lines.Due(step, at(22)), 50) << "the last";
 }
 
-TEST(RankStepsTest, ARecordIsTheMeanOfTheUpdatesSinceTheOneBefore) {
+TEST(RankStepsTest, RecordIsMeanSincePreviousRecord) {
   const RankSteps::Clock::time_point start;
   const auto at = [start](int seconds) { return start + std::chrono::seconds(seconds); };
   RankSteps ranks(std::chrono::seconds(60));
@@ -106,7 +106,7 @@ TEST(RankStepsTest, ARecordIsTheMeanOfTheUpdatesSinceTheOneBefore) {
   EXPECT_EQ(ranks.MakeRecord()->step, 10);
 }
 
-TEST(StepClockTest, TheWallRateCountsWhatLiesBetweenUpdates) {
+TEST(StepClockTest, WallRateIncludesTimeBetweenUpdates) {
   StepClock clock;
   const StepRecord step{.step = 1, .steps_total = 9, .samples = 50, .dur_s = 0.001};
   EXPECT_GT(clock.Count(step).wall_samples_per_s, 0);

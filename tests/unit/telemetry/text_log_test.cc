@@ -58,7 +58,7 @@ std::vector<std::string> Names(const std::string& dir) {
   return names;
 }
 
-TEST(TextLogTest, BeforeTheStartOnlyWarningsReachPeople) {
+TEST(TextLogTest, PrintsOnlyWarningsBeforeStart) {
   const std::string seen = InChild([] {
     LogInfo("quiet");
     LogWarning("careful");
@@ -77,7 +77,7 @@ std::string UtcHour() {
   return text;
 }
 
-TEST(TextLogTest, OneFileARankWithRankStepAndUtc) {
+TEST(TextLogTest, OneFilePerRankWithRankStepAndUtc) {
   const TempFolder dir;
   const std::string hour_before = UtcHour();
   const std::string seen = InChild([&] {
@@ -109,7 +109,7 @@ TEST(TextLogTest, OneFileARankWithRankStepAndUtc) {
   EXPECT_EQ(static_cast<int>(fs::status(path).permissions()) & 077, 0) << "for its user only";
 }
 
-TEST(TextLogTest, OnlyRankZeroMakesALink) {
+TEST(TextLogTest, OnlyRankZeroCreatesLink) {
   const TempFolder dir;
   InChild([&] {
     StartTextLog(dir.path(), 0);
@@ -122,7 +122,7 @@ TEST(TextLogTest, OnlyRankZeroMakesALink) {
 }
 
 // InChild() expects the exit code 0.
-TEST(TextLogTest, EveryLineIsThereAfterAFlush) {
+TEST(TextLogTest, FlushWritesEveryLine) {
   const TempFolder dir;
   InChild([&] {
     StartTextLog(dir.path(), 1);
@@ -135,7 +135,7 @@ TEST(TextLogTest, EveryLineIsThereAfterAFlush) {
 }
 
 // Names and paths come from outside.
-TEST(TextLogTest, AMessageCannotBeginALineOfItsOwn) {
+TEST(TextLogTest, EscapesLineBreaks) {
   const TempFolder dir;
   const std::string seen = InChild([&] {
     StartTextLog(dir.path(), 1);
@@ -147,7 +147,7 @@ TEST(TextLogTest, AMessageCannotBeginALineOfItsOwn) {
   EXPECT_THAT(Content(dir.path() + "/" + Names(dir.path())[0]), testing::EndsWith("] " + shown));
 }
 
-TEST(TextLogTest, AFileThatCannotBeMadeLeavesTheLogOnStderr) {
+TEST(TextLogTest, KeepsLogOnStderrIfFileCannotBeCreated) {
   const std::string seen = InChild([] {
     StartTextLog("/proc/no", 3);
     LogInfo("quiet");
@@ -158,7 +158,7 @@ TEST(TextLogTest, AFileThatCannotBeMadeLeavesTheLogOnStderr) {
 }
 
 // A file size limit acts as a full disk: a write past it fails.
-TEST(TextLogTest, AFullDiskDropsLinesAndALaterLineSaysHowMany) {
+TEST(TextLogTest, FullDiskDropsLinesAndLaterLineCountsThem) {
   const TempFolder dir;
   InChild([&] {
     ::signal(SIGXFSZ, SIG_IGN);
@@ -183,7 +183,7 @@ TEST(TextLogTest, AFullDiskDropsLinesAndALaterLineSaysHowMany) {
   EXPECT_THAT(lines[2], HasSubstr("] last"));
 }
 
-TEST(TextLogTest, AHookReplacesStderr) {
+TEST(TextLogTest, HookReplacesStderr) {
   const std::string seen = InChild([] {
     std::string got;
     SetLogHook([&](const LogLine& line) {

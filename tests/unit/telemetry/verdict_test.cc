@@ -47,7 +47,7 @@ TEST_F(VerdictTest, NamesByKind) {
   EXPECT_EQ(name(ErrorKind::kData), "fail");
 }
 
-TEST_F(VerdictTest, SuspectsOfARankThatLeftNothing) {
+TEST_F(VerdictTest, SuspectsWithoutRecord) {
   const Verdict verdict = MakeVerdict(kLost, facts_, Attempt());
   EXPECT_EQ(verdict.suspect_hosts, "n1,n2");
   EXPECT_EQ(verdict.first->rank, 3);
@@ -58,7 +58,7 @@ TEST_F(VerdictTest, SuspectsOfARankThatLeftNothing) {
   EXPECT_EQ(line.count("first_msg"), 0u);
 }
 
-TEST_F(VerdictTest, WhatTheLostRankSaidIsTheCause) {
+TEST_F(VerdictTest, RecordOfLostRankIsCause) {
   Leave({.exit = 0, .signal = SIGBUS, .message = "SIGBUS: memory"});
   const Verdict verdict = MakeVerdict(kLost, facts_, Attempt());
   EXPECT_THAT(verdict.reason,
@@ -70,7 +70,7 @@ TEST_F(VerdictTest, WhatTheLostRankSaidIsTheCause) {
   EXPECT_EQ(Number(line, "first_signal"), SIGBUS);
 }
 
-TEST_F(VerdictTest, AHostIsNotSuspectedOfAFaultOfTheProgram) {
+TEST_F(VerdictTest, ProgramFaultBlamesNoHost) {
   Leave({.exit = 65, .signal = 0, .message = "record 7 is damaged"});
   FailureFacts facts = facts_;
   facts.suspects = {{3, "n1"}};
@@ -81,7 +81,7 @@ TEST_F(VerdictTest, AHostIsNotSuspectedOfAFaultOfTheProgram) {
   EXPECT_EQ(verdict.verdict, "fail");
 }
 
-TEST_F(VerdictTest, AllThatEndedTogetherAreNamed) {
+TEST_F(VerdictTest, NamesAllRanksThatEndedTogether) {
   const FailureFacts facts{
       .rank = 0, .suspects = {{3, "n1", true}, {7, "n2", true}}, .hosts = kHosts};
   const Verdict verdict = MakeVerdict(kLost, facts, Attempt());
@@ -91,7 +91,7 @@ TEST_F(VerdictTest, AllThatEndedTogetherAreNamed) {
   EXPECT_EQ(Text(Parse(EventJson(kThree, {"ts", 1, "error"}, verdict)), "lost_ranks"), "3,7");
 }
 
-TEST_F(VerdictTest, ARankThatIsKilledLeavesNothingButItsMemory) {
+TEST_F(VerdictTest, ReportsMemoryOfKilledRank) {
   FailureFacts facts{.suspects = {{3, "n1", true, 412'300'000}}, .hosts = kHosts};
   facts.memory_planned_bytes = 401'000'000;
   Verdict verdict = MakeVerdict(kLost, facts, Attempt());
@@ -106,7 +106,7 @@ TEST_F(VerdictTest, ARankThatIsKilledLeavesNothingButItsMemory) {
   EXPECT_EQ(verdict.reason, "rank 3 on n1 has ended");
 }
 
-TEST_F(VerdictTest, ANodeWhoseRanksAreAllLostIsNamed) {
+TEST_F(VerdictTest, NamesNodeWithoutRemainingRanks) {
   FailureFacts facts{.suspects = {{3, "n1", true, 412'300'000}, {2, "n1", true}, {7, "n2", true}},
                      .hosts = kHosts};
   facts.suspects.insert(facts.suspects.end(), {{5, "n1", true}, {4, "n1", true}});
@@ -121,7 +121,7 @@ TEST_F(VerdictTest, ANodeWhoseRanksAreAllLostIsNamed) {
   EXPECT_THAT(MakeVerdict(kLost, facts, Attempt()).reason, HasSubstr("the kernel"));
 }
 
-TEST_F(VerdictTest, ANodeWithOneRankIsNotTakenForLost) {
+TEST_F(VerdictTest, NodeWithOneRankIsNotLost) {
   const FailureFacts facts{.suspects = {{1, "n1", true}}, .hosts = {"n0", "n1", "n2"}};
   const std::string reason =
       MakeVerdict({ErrorKind::kUnavailable, "rank 1 on n1 has ended"}, facts, Attempt()).reason;
@@ -131,7 +131,7 @@ TEST_F(VerdictTest, ANodeWithOneRankIsNotTakenForLost) {
 
 const Status kGaveUp{ErrorKind::kUnavailable, "all-reduce #17: rank 2 on n1 gave up"};
 
-TEST_F(VerdictTest, WhoGaveUpIsAskedForWhom) {
+TEST_F(VerdictTest, RanksThatGaveUpNameCause) {
   const FailureFacts facts{.rank = 0, .gave_up = {2, 4}, .hosts = kHosts};
   Leave({.exit = 69, .message = "rank 4 on n1 gave up", .lost_ranks = {4}}, 2);
   Leave({.exit = 69, .message = "rank 7 on n2 did not enter", .lost_ranks = {7}}, 4);
@@ -147,7 +147,7 @@ TEST_F(VerdictTest, WhoGaveUpIsAskedForWhom) {
   EXPECT_EQ(verdict.exit, 74);
 }
 
-TEST_F(VerdictTest, WhoGaveUpForEachOtherIsNotToBlame) {
+TEST_F(VerdictTest, RanksThatGaveUpForEachOtherAreNotBlamed) {
   Leave({.exit = 69, .message = "rank 4 on n1 gave up", .lost_ranks = {4}}, 2);
   Leave({.exit = 69, .message = "rank 2 on n1 gave up", .lost_ranks = {2}}, 4);
   const Verdict verdict =
@@ -156,7 +156,7 @@ TEST_F(VerdictTest, WhoGaveUpForEachOtherIsNotToBlame) {
   EXPECT_EQ(verdict.reason, kGaveUp.message());
 }
 
-TEST_F(VerdictTest, ASuspectThatLeftForAnotherIsNone) {
+TEST_F(VerdictTest, RankThatGaveUpForAnotherIsNoSuspect) {
   Leave({.exit = 69, .message = "rank 7 on n2 has ended", .lost_ranks = {7}});
   FailureFacts facts{.rank = 0, .suspects = {{3, "n1", true}}, .hosts = kHosts};
   EXPECT_EQ(MakeVerdict(kLost, facts, Attempt()).first->rank, 7);
@@ -164,14 +164,14 @@ TEST_F(VerdictTest, ASuspectThatLeftForAnotherIsNone) {
   EXPECT_EQ(MakeVerdict(kLost, facts, Attempt()).first->rank, 3);
 }
 
-TEST_F(VerdictTest, WhatThisRankFailedAtComesFirst) {
+TEST_F(VerdictTest, ReportsOwnFailureFirst) {
   const Verdict verdict = MakeVerdict({ErrorKind::kIo, "cannot write y"},
                                       {.suspects = {{3, "n1"}}, .hosts = kHosts}, Attempt());
   EXPECT_EQ(verdict.reason, "cannot write y; rank 3 on n1 was lost, too");
   EXPECT_EQ(verdict.exit, 74);
 }
 
-TEST_F(VerdictTest, WhoStandsInForRankZeroAsksAll) {
+TEST_F(VerdictTest, ReplacementOfRankZeroReadsAllRecords) {
   Leave({.exit = 69, .message = "x", .lost_ranks = {0, 5}}, 6);
   Leave({.exit = 69, .message = "x", .lost_ranks = {6}}, 2);  // which has left for others itself
   FailureFacts facts{.rank = 1, .suspects = {{0, "n0", true}}, .hosts = kHosts};
@@ -181,7 +181,7 @@ TEST_F(VerdictTest, WhoStandsInForRankZeroAsksAll) {
   EXPECT_EQ(facts.suspects[1].host, "n1");
 }
 
-TEST_F(VerdictTest, ADamagedRecordIsNoRecord) {
+TEST_F(VerdictTest, IgnoresDamagedRecord) {
   for (const char* text : {"", "{", "[]", "{\"exit\":\"x\"}", "\xff\x00"}) {
     std::ofstream(CrashPath(Attempt(), 3)) << text;
     EXPECT_EQ(MakeVerdict(kLost, facts_, Attempt()).suspect_hosts, "n1,n2") << text;
@@ -189,7 +189,7 @@ TEST_F(VerdictTest, ADamagedRecordIsNoRecord) {
   EXPECT_FALSE(ReadEvent<Failure>(std::string(4000, '[')).ok());
 }
 
-TEST_F(VerdictTest, ARecordReadsBackAsItWas) {
+TEST_F(VerdictTest, RecordRoundTrips) {
   Failure failure{.exit = 74,
                   .signal = 0,
                   .step = 12,
@@ -211,7 +211,7 @@ TEST_F(VerdictTest, ARecordReadsBackAsItWas) {
   EXPECT_EQ(back.lost_ranks, failure.lost_ranks);
 }
 
-TEST_F(VerdictTest, OneOfManyRanksStandsInForRankZero) {
+TEST_F(VerdictTest, OneRankReplacesRankZero) {
   RunStatus last;
   last.identity = kThree;
   last.identity.host = "n0";

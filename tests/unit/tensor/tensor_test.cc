@@ -23,7 +23,7 @@ TEST(ShapeTest, CountsElementsAndPrints) {
   EXPECT_EQ((ValueSpec{{3, 2}, DType::kF64}.bytes()), 48);
 }
 
-TEST(ShapeTest, RefusesWhatIsNegativeOrTooLarge) {
+TEST(ShapeTest, RefusesNegativeOrTooLarge) {
   EXPECT_TRUE(CheckShape({4, 0, 3}, DType::kF32).ok());
   EXPECT_TRUE(CheckShape({std::int64_t{1} << 46}, DType::kF32).ok());
 
@@ -43,7 +43,7 @@ TEST(ShapeTest, RefusesWhatIsNegativeOrTooLarge) {
   }
 }
 
-TEST(FlatLayoutTest, PutsEveryParameterAtACacheLine) {
+TEST(FlatLayoutTest, AlignsParametersToCacheLines) {
   FlatLayout layout;
   EXPECT_EQ(*layout.Add("fc1.weight", {3, 7}), 0u);
   EXPECT_EQ(*layout.Add("fc1.bias", {3}), 1u);
@@ -64,7 +64,7 @@ TEST(FlatLayoutTest, PutsEveryParameterAtACacheLine) {
   EXPECT_EQ(layout.Find("fc3.weight"), nullptr);
 }
 
-TEST(FlatLayoutTest, RefusesATakenNameAndABadShape) {
+TEST(FlatLayoutTest, RefusesDuplicateNameAndBadShape) {
   FlatLayout layout;
   ASSERT_TRUE(layout.Add("fc1.weight", {3}).ok());
   EXPECT_THAT(layout.Add("fc1.weight", {4}), IsError(ErrorKind::kConfig, "'fc1.weight'"));
@@ -74,7 +74,7 @@ TEST(FlatLayoutTest, RefusesATakenNameAndABadShape) {
   EXPECT_EQ(layout.size(), 16);  // as before
 }
 
-TEST(GroupRulesTest, TheLastRuleThatGivesAValueCounts) {
+TEST(GroupRulesTest, LastRuleWithValueApplies) {
   FlatLayout layout;
   ASSERT_TRUE(layout.Add("bert.embeddings.word.weight", {4}).ok());
   ASSERT_TRUE(layout.Add("bert.layer.0.norm.weight", {4}, kNoDecay).ok());
@@ -108,7 +108,7 @@ TEST(GroupRulesTest, TheLastRuleThatGivesAValueCounts) {
   EXPECT_EQ(DecayText(plain, spec), "none");
 }
 
-TEST(GroupRulesTest, RefusesARuleWithoutParametersAndNothingToTrain) {
+TEST(GroupRulesTest, RefusesEmptyRuleAndNothingToTrain) {
   FlatLayout layout;
   ASSERT_TRUE(layout.Add("fc1.weight", {4}).ok());
   const auto error = [&](const OptimizerSpec& spec) {

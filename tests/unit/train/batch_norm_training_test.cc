@@ -31,7 +31,8 @@ Job NormJob() {
 
 class BatchNormTrainingTest : public ResumeTest {
  protected:
-  static std::vector<float> ValuesOf(std::span<const float> parameters, std::string_view name) {
+  static std::vector<float> ParameterValues(std::span<const float> parameters,
+                                            std::string_view name) {
     const Model model = ValueOrThrow(Model::Make(NormJob().model, TargetSample({10}, 2)));
     const FlatEntry& entry = *model.layout().Find(name);
     const auto values = parameters.subspan(static_cast<std::size_t>(entry.offset),
@@ -42,29 +43,30 @@ class BatchNormTrainingTest : public ResumeTest {
   static void ExpectNear(std::span<const float> found, std::span<const float> expected) {
     EXPECT_LT(Distance(found, expected), 1e-5);
     for (const char* name : {"bn.running_mean", "bn.running_var", "bn.weight"}) {
-      EXPECT_LT(Distance(ValuesOf(found, name), ValuesOf(expected, name)), 1e-5) << name;
+      EXPECT_LT(Distance(ParameterValues(found, name), ParameterValues(expected, name)), 1e-5)
+          << name;
     }
-    EXPECT_EQ(ValuesOf(found, "bn.num_batches_tracked"),
-              ValuesOf(expected, "bn.num_batches_tracked"));
+    EXPECT_EQ(ParameterValues(found, "bn.num_batches_tracked"),
+              ParameterValues(expected, "bn.num_batches_tracked"));
   }
 };
 
-TEST_F(BatchNormTrainingTest, ACheckpointContinuesAsIfTheRunHadNotStopped) {
+TEST_F(BatchNormTrainingTest, ResumeEqualsUninterruptedRun) {
   const Job job = NormJob();
   const auto plain = ValueOrThrow(Train(job, 3, 0, "never"));
-  EXPECT_EQ(ValuesOf(plain.weights, "bn.num_batches_tracked"), std::vector<float>{24});
+  EXPECT_EQ(ParameterValues(plain.weights, "bn.num_batches_tracked"), std::vector<float>{24});
   EXPECT_EQ(ValueOrThrow(Train(job, 3, 10, "never")).weights, plain.weights);
-  const auto resumed = ValueOrThrow(Train(job, 3, 0, PathOf(10)));
+  const auto resumed = ValueOrThrow(Train(job, 3, 0, CheckpointPath(10)));
   EXPECT_EQ(resumed.first, 10);
   EXPECT_EQ(resumed.weights, plain.weights);
   EXPECT_EQ(resumed.evals.back(), plain.evals.back());
   for (const int ranks : {2, 7}) {
     SCOPED_TRACE(ranks);
-    ExpectNear(ValueOrThrow(Train(job, ranks, 0, PathOf(10))).weights, plain.weights);
+    ExpectNear(ValueOrThrow(Train(job, ranks, 0, CheckpointPath(10))).weights, plain.weights);
   }
 }
 
-TEST_F(BatchNormTrainingTest, AnUpdateThatIsLeftBeginsAgain) {
+TEST_F(BatchNormTrainingTest, InterruptedUpdateIsRepeated) {
   const Job job = NormJob();
   const auto plain = ValueOrThrow(Train(job, 3, 0, "never"));
   // After the forward sum, behind it, and in the last pass.
@@ -91,17 +93,17 @@ TEST_F(BatchNormTrainingTest, RunningStatisticsAreNotAveraged) {
   job.optimizer.ema = EmaSpec{0.75};
   const auto found = ValueOrThrow(Train(job, 3, 0, "never"));
   for (const char* name : {"bn.running_mean", "bn.running_var", "bn.num_batches_tracked"}) {
-    EXPECT_EQ(ValuesOf(found.averaged, name), ValuesOf(found.weights, name)) << name;
+    EXPECT_EQ(ParameterValues(found.averaged, name), ParameterValues(found.weights, name)) << name;
   }
   for (const char* name : {"bn.weight", "bn.bias", "fc1.weight"}) {
-    EXPECT_NE(ValuesOf(found.averaged, name), ValuesOf(found.weights, name)) << name;
+    EXPECT_NE(ParameterValues(found.averaged, name), ParameterValues(found.weights, name)) << name;
   }
   job.optimizer.ema.reset();
   EXPECT_EQ(ValueOrThrow(Train(job, 3, 0, "never")).weights, found.weights);
 }
 
 // The others train as if the samples of that update were not there.
-TEST_F(BatchNormTrainingTest, AnUpdateThatIsNotFiniteLeavesRunningStatisticsOnAllRanks) {
+TEST_F(BatchNormTrainingTest, NonFiniteUpdateKeepsRunningStatisticsOnAllRanks) {
   constexpr std::int64_t kUpdates = 4, kBatch = 11;
   const auto job_with = [&](std::optional<float> bad) {
     std::vector<float> features, targets;

@@ -49,7 +49,7 @@ Status Open(const Job& job, int ranks) {
   return tests::OpenInputs(*comm, job, *MakePlan(job, ranks)).status();
 }
 
-TEST(MicroBatchNormTest, OneValueOfAChannelIsRefusedBeforeTheTraining) {
+TEST(MicroBatchNormTest, RefusesOneValuePerChannelBeforeTraining) {
   EXPECT_OK(Open(MicroJob(32, 4), 3)) << "4 or 3; the last 6 as 2 and 2 and 2";
   EXPECT_THAT(Open(MicroJob(32, 4), 20), IsError(ErrorKind::kConfig, "found 1 in updates of 32"));
   // 5 samples of 225 + 5 on three ranks: 2, 2, 1.
@@ -61,7 +61,7 @@ TEST(MicroBatchNormTest, OneValueOfAChannelIsRefusedBeforeTheTraining) {
   EXPECT_OK(Open(MicroJob(32, 1, 2), 7)) << "a sample has two values";
 }
 
-TEST(MicroBatchNormTest, RanksWithoutSamplesHaveTheSameStatistics) {
+TEST(MicroBatchNormTest, RanksWithoutSamplesHaveSameStatistics) {
   const tests::Trained found = tests::Train(MicroJob(5, 1, 2), {.ranks = 7});
   for (std::size_t rank = 0; rank < found.status.size(); ++rank) {
     ASSERT_OK(found.status[rank]);
@@ -73,12 +73,12 @@ TEST(MicroBatchNormTest, RanksWithoutSamplesHaveTheSameStatistics) {
   EXPECT_GT(Distance(whole.weights[0], found.weights[0]), 1e-3) << "another training";
 }
 
-TEST(MicroBatchNormTest, LoadsDoNotFollowMeasuredTimes) {
+TEST(MicroBatchNormTest, RefusesMeasuredLoads) {
   EXPECT_THAT(tests::Train(MicroJob(32, 4), {.ranks = 2, .loads = {.always = true}}).status[0],
               IsError(ErrorKind::kConfig, "other loads change the micro-batches"));
 }
 
-TEST(MicroBatchNormTest, ThePlanSaysThatItIsNotOneBigBatch) {
+TEST(MicroBatchNormTest, PlanReportsThatItIsNotOneBigBatch) {
   const auto text = [](const Job& job, int ranks) {
     return PlannedRunText(job, *MakePlan(job, ranks));
   };
@@ -92,7 +92,7 @@ TEST(MicroBatchNormTest, ThePlanSaysThatItIsNotOneBigBatch) {
   EXPECT_THAT(text(plain, 3), ::testing::Not(HasSubstr("MICRO")));
 }
 
-TEST(MicroBatchNormTest, TheSelftestHasNothingToCompareWith) {
+TEST(MicroBatchNormTest, SelftestHasNoReference) {
   const Job job = MicroJob(32, 4);
   EXPECT_THAT(
       RunJobSelftest(job, {.nodes = 1, .gpus_per_node = 2, .micro_batch = 4, .target_batch = 32}),
@@ -121,7 +121,7 @@ Job GhostJob(std::int64_t target, std::int64_t micro, std::int64_t ghost, std::i
 }
 
 // Runs of 7 of 45 samples, which ranks and micro-batches divide; the last of 3.
-TEST(GhostBatchNormTest, TheSameOnAnyRanksAndMicroBatches) {
+TEST(GhostBatchNormTest, IsSameOnAnyRanksAndMicroBatches) {
   const tests::Trained alone = tests::Train(GhostJob(45, 45, 7), {.ranks = 1});
   ASSERT_OK(alone.status[0]);
   for (const auto& [ranks, micro] : {std::pair{1, 2}, {3, 4}, {7, 3}, {60, 1}}) {
@@ -136,7 +136,7 @@ TEST(GhostBatchNormTest, TheSameOnAnyRanksAndMicroBatches) {
   EXPECT_GT(Distance(other.weights[0], alone.weights[0]), 1e-3) << "another training";
 }
 
-TEST(GhostBatchNormTest, ALastSampleByItselfIsRefused) {
+TEST(GhostBatchNormTest, RefusesSingleLastSample) {
   EXPECT_OK(Open(GhostJob(45, 4, 7), 3));
   EXPECT_THAT(Open(GhostJob(45, 4, 11), 3), IsError(ErrorKind::kConfig, "ghost_size 11",
                                                     "the last samples of updates of 45 are 1"));
@@ -148,7 +148,7 @@ TEST(GhostBatchNormTest, ALastSampleByItselfIsRefused) {
   EXPECT_OK(Open(job, 3));
 }
 
-TEST(GhostBatchNormTest, ThePlanAndTheSelftestKnowTheRuns) {
+TEST(GhostBatchNormTest, PlanAndSelftestIncludeRuns) {
   const Job job = GhostJob(32, 4, 8);
   EXPECT_THAT(PlannedRunText(job, *MakePlan(job, 2)),
               HasSubstr("statistics     of every 8 samples in a row: 2 reductions"));
@@ -166,7 +166,7 @@ TEST(GhostBatchNormTest, ThePlanAndTheSelftestKnowTheRuns) {
 }
 
 // The statistics of the micro-batches before are in the checkpoint.
-TEST_F(MicroBatchNormRunTest, InsideAnUpdateTheSameMicroStepsGoOn) {
+TEST_F(MicroBatchNormRunTest, ContinuesInsideUpdateWithSameMicroSteps) {
   const Job job = NormalisedJob();
   const auto plain = ValueOrThrow(Train(job, 3, 0, "never"));
   for (const Place& stop : {Place{1, 1}, Place{4, 2}, Place{19, 2}}) {
@@ -179,17 +179,17 @@ TEST_F(MicroBatchNormRunTest, InsideAnUpdateTheSameMicroStepsGoOn) {
   }
 }
 
-TEST_F(MicroBatchNormRunTest, OtherMicroBatchesAfterAResumeAreAWarning) {
+TEST_F(MicroBatchNormRunTest, WarnsOfOtherMicroBatchesAfterResume) {
   Job job = NormalisedJob();
   job.optimizer.ema = EmaSpec{0.75};
   const auto plain = ValueOrThrow(Train(job, 3, 10, "never"));
   EXPECT_NE(plain.averaged, plain.weights);
-  const auto same = ValueOrThrow(Train(job, 3, 0, PathOf(10)));
+  const auto same = ValueOrThrow(Train(job, 3, 0, CheckpointPath(10)));
   EXPECT_EQ(same.averaged, plain.averaged);
   EXPECT_THAT(same.warnings, ::testing::Not(HasSubstr("batch_norm")));
   job.batch.micro = 16;
   EXPECT_THAT(
-      ValueOrThrow(Train(job, 3, 0, PathOf(10))).warnings,
+      ValueOrThrow(Train(job, 3, 0, CheckpointPath(10))).warnings,
       HasSubstr("batch_norm normalises micro-batches of 10 or 11 samples from here on, before "
                 "the resume of 3 or 4 samples"));
 }

@@ -42,7 +42,7 @@ class DataFaultsTest : public ::testing::Test {
             .targets = folder_.Write(name + ".y", NpyFloats(targets, 1))};
   }
 
-  static Job JobOf(const NpySpec& train, const NpySpec& eval) {
+  static Job MakeJob(const NpySpec& train, const NpySpec& eval) {
     Job job;
     job.name = "data-faults";
     job.model = {.layer = {{"fc", LinearSpec{kDataFeatures, 1, true}}},
@@ -81,10 +81,10 @@ class DataFaultsTest : public ::testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(DataFaultsTest, TheEvaluationIsTheMeanOfWhatIsLeft) {
+TEST_F(DataFaultsTest, EvaluationIsMeanOfRemainingRecords) {
   const NpySpec train = Source("train", 36);
-  const Job whole = JobOf(train, Source("whole", 20, {}, {0, 11}));
-  const Job damaged = JobOf(train, Source("damaged", 20, {0, 11}));
+  const Job whole = MakeJob(train, Source("whole", 20, {}, {0, 11}));
+  const Job damaged = MakeJob(train, Source("damaged", 20, {0, 11}));
   std::vector<std::string> expected;
   for (const int ranks : {1, 3}) {
     const std::string run = folder_.Path(StrCat("run", ranks));
@@ -104,12 +104,12 @@ TEST_F(DataFaultsTest, TheEvaluationIsTheMeanOfWhatIsLeft) {
   }
 }
 
-TEST_F(DataFaultsTest, AFileThatChangesEndsAllRanksAfterTheEpoch) {
+TEST_F(DataFaultsTest, ChangedFileEndsAllRanksAfterEpoch) {
   for (const bool eval : {false, true}) {
     const NpySpec train = Source("train", 36);
     const NpySpec other = Source("eval", 20);
     const std::string path = eval ? other.targets : train.features;
-    const auto statuses = Run(JobOf(train, other), 3, 0, folder_.Path(StrCat("run", eval)),
+    const auto statuses = Run(MakeJob(train, other), 3, 0, folder_.Path(StrCat("run", eval)),
                               [&] { std::ofstream(path, std::ios::app) << "more"; });
     for (const Status& status : statuses) {
       EXPECT_THAT(status, IsError(ErrorKind::kData, path + ": was changed while it is in use"));

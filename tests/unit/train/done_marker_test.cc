@@ -17,7 +17,7 @@ namespace gaccd {
 namespace {
 
 // The others wait for rank 0, which reads the checkpoint and writes the file.
-TEST(DoneMarkerTest, RankZeroGivesSignsOfLifeWhileItWritesTheWeights) {
+TEST(DoneMarkerTest, RankZeroSendsHeartbeatsWhileWritingWeights) {
   const TempFolder folder;
   const SmallRun run;
   ASSERT_OK(SaveSteps(run, 2, {.folder = folder.Path("ckpt")}, {6}));

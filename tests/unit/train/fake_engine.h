@@ -14,7 +14,7 @@ namespace gaccd::tests {
 class FakeBackend : public Backend {
  public:
   // Every element of every buffer has a different value.
-  static float ValueOf(EngineBuffer buffer, std::int64_t element) {
+  static float ElementValue(EngineBuffer buffer, std::int64_t element) {
     return static_cast<float>(1000 * (static_cast<int>(buffer) + 1) + element);
   }
 
@@ -26,7 +26,7 @@ class FakeBackend : public Backend {
   Status CopyIn(std::string_view, EngineBuffer, std::span<const float>) override { return {}; }
   Status CopyOut(std::string_view, EngineBuffer from, std::int64_t first,
                  std::span<float> to) override {
-    for (float& value : to) value = ValueOf(from, first++);
+    for (float& value : to) value = ElementValue(from, first++);
     return {};
   }
   Status ParametersChanged() override { return {}; }

@@ -20,7 +20,7 @@ namespace gaccd {
 namespace {
 
 // A file that is already there keeps its content; the next folder is tried.
-TEST(FinalWeightsTest, ElsewhereNothingIsReplaced) {
+TEST(FinalWeightsTest, DoesNotReplaceFilesElsewhere) {
   const TempFolder dir;
   const Job job = tests::SmallRegression();
   const Model model =

@@ -34,7 +34,7 @@ class GuardsTest : public ::testing::Test {
  protected:
   // The same with NaN in the features of some.
   Job JobWithNan(std::int64_t samples, const std::set<std::int64_t>& nan) {
-    Job job = JobOf(samples, {});
+    Job job = MakeJob(samples, {});
     auto& source = std::get<NpySpec>(job.data.train);
     std::vector<float> features(static_cast<std::size_t>(samples * kFeatures), 0.5F);
     for (const std::int64_t s : nan) {
@@ -46,8 +46,8 @@ class GuardsTest : public ::testing::Test {
 
   // So many samples; those of `huge` have finite features that overflow in the
   // gradient, those of `left_out` are not there.
-  Job JobOf(std::int64_t samples, const std::set<std::int64_t>& huge,
-            const std::set<std::int64_t>& left_out = {}) {
+  Job MakeJob(std::int64_t samples, const std::set<std::int64_t>& huge,
+              const std::set<std::int64_t>& left_out = {}) {
     std::vector<float> features;
     std::vector<float> targets;
     for (std::int64_t s = 0; s < samples; ++s) {
@@ -101,7 +101,7 @@ double StepDistance(const std::vector<float>& found, const std::vector<float>& e
 }
 
 TEST_F(GuardsTest, StopNamesRankMicroBatchLayerAndSamples) {
-  Job job = JobOf(33, {20});
+  Job job = MakeJob(33, {20});
   job.batch.target = 33;  // rank 1 takes samples 11 to 21 as 4 + 4 + 3
   for (const Status& status : Train(job, {}).status) {
     EXPECT_THAT(status, IsError(ErrorKind::kNoRequeue, "update 1: training diverged",
@@ -117,7 +117,7 @@ TEST_F(GuardsTest, SkippedUpdatesChangeNothing) {
        {OptimizerSpec{.lr = 0.2, .kind = SgdSpec{.momentum = 0.9}},
         OptimizerSpec{.lr = 0.01, .kind = AdamWSpec{}},
         OptimizerSpec{.lr = 0.2, .kind = SgdSpec{}, .ema = EmaSpec{0.75}}}) {
-    Job job = JobOf(44, {26});
+    Job job = MakeJob(44, {26});
     job.batch.target = 11;
     job.optimizer = optimizer;
     const Trained found = Train(job, {.guards = {.on_nonfinite = OnNonfinite::kSkipUpdate}});
@@ -126,7 +126,7 @@ TEST_F(GuardsTest, SkippedUpdatesChangeNothing) {
     EXPECT_EQ(found.summary[2].skipped, 1);
     EXPECT_EQ(found.summary[2].samples, 33) << "an update that is left out takes none";
 
-    Job without = JobOf(44, {}, {22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32});
+    Job without = MakeJob(44, {}, {22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32});
     without.batch.target = 11;
     without.optimizer = optimizer;
     const Trained expected = Train(without, {});
@@ -136,10 +136,10 @@ TEST_F(GuardsTest, SkippedUpdatesChangeNothing) {
   }
 }
 
-TEST_F(GuardsTest, TooManySkippedUpdatesInARowStop) {
+TEST_F(GuardsTest, StopsAfterTooManyConsecutiveSkips) {
   std::set<std::int64_t> all;
   for (std::int64_t s = 0; s < 36; ++s) all.insert(s);
-  Job job = JobOf(36, all);
+  Job job = MakeJob(36, all);
   job.batch.target = 3;
   for (const OnNonfinite policy : {OnNonfinite::kSkipUpdate, OnNonfinite::kDropMicroBatch}) {
     const Trained found = Train(job, {.guards = {.on_nonfinite = policy}});
@@ -153,7 +153,7 @@ TEST_F(GuardsTest, TooManySkippedUpdatesInARowStop) {
   all.erase(30);  // update 11 is well, and the count begins again
   all.erase(31);
   all.erase(32);
-  job = JobOf(36, all);
+  job = MakeJob(36, all);
   job.batch.target = 3;
   const Trained found = Train(job, {.guards = {.on_nonfinite = OnNonfinite::kSkipUpdate}});
   ExpectAllWell(found);
@@ -162,7 +162,7 @@ TEST_F(GuardsTest, TooManySkippedUpdatesInARowStop) {
 
 // One update of 33 samples, of which two micro-batches are left out: the same as one of the others,
 // with their own divisor, on any ranks.
-TEST_F(GuardsTest, DroppedMicroBatchesLeaveTheMeanOfTheOthers) {
+TEST_F(GuardsTest, DroppedMicroBatchesKeepMeanOfOthers) {
   std::vector<float> start;
   const auto keep_start = [&](int rank, Trainer& trainer) -> Status {
     if (rank != 0) return Status::Ok();
@@ -174,13 +174,13 @@ TEST_F(GuardsTest, DroppedMicroBatchesLeaveTheMeanOfTheOthers) {
     job.schedule.warmup_updates = 4;
     return job;
   };
-  Job without = clipped_in_warmup(JobOf(33, {}, {3, 20}));
+  Job without = clipped_in_warmup(MakeJob(33, {}, {3, 20}));
   without.batch.target = 31;
   without.batch.micro = 31;
   const Trained expected = Train(without, {.ranks = 1, .before = keep_start});
   ExpectAllWell(expected);
   for (const int ranks : {1, 3, 5}) {
-    Job job = clipped_in_warmup(JobOf(33, {3, 20}));
+    Job job = clipped_in_warmup(MakeJob(33, {3, 20}));
     job.batch.target = 33;
     job.batch.micro = 1;  // a micro-batch is a sample
     const Trained found =
@@ -193,8 +193,8 @@ TEST_F(GuardsTest, DroppedMicroBatchesLeaveTheMeanOfTheOthers) {
 }
 
 // Whole micro-batches go, and the updates after it see nothing of it.
-TEST_F(GuardsTest, DroppingInTheMiddleOfATraining) {
-  Job job = JobOf(99, {53});  // update 2, rank 1, samples 52, 53, 54 of 44 to 54
+TEST_F(GuardsTest, DropsInTheMiddleOfTraining) {
+  Job job = MakeJob(99, {53});  // update 2, rank 1, samples 52, 53, 54 of 44 to 54
   job.batch.target = 33;
   job.optimizer = {.lr = 0.01, .kind = AdamWSpec{}};
   const Trained found = Train(job, {.guards = {.on_nonfinite = OnNonfinite::kDropMicroBatch}});
@@ -206,7 +206,7 @@ TEST_F(GuardsTest, DroppingInTheMiddleOfATraining) {
 
 // Batch norms of micro-batches normalise the huge sample too: its variance alone does not fit. It
 // goes with its micro-batch, and the statistics are those of the others.
-TEST_F(GuardsTest, ADroppedMicroBatchLeavesNoStatistics) {
+TEST_F(GuardsTest, DroppedMicroBatchAddsNoStatistics) {
   const auto normalised = [](Job job, std::int64_t target) {
     job.model.layer.insert(
         job.model.layer.begin() + 1,
@@ -214,9 +214,9 @@ TEST_F(GuardsTest, ADroppedMicroBatchLeavesNoStatistics) {
     job.batch.target = target;
     return job;
   };
-  const Trained expected = Train(normalised(JobOf(32, {}, {8, 9, 10, 11}), 28), {.ranks = 1});
+  const Trained expected = Train(normalised(MakeJob(32, {}, {8, 9, 10, 11}), 28), {.ranks = 1});
   const Trained found =
-      Train(normalised(JobOf(32, {9}), 32),
+      Train(normalised(MakeJob(32, {9}), 32),
             {.ranks = 2, .guards = {.on_nonfinite = OnNonfinite::kDropMicroBatch}});
   ExpectAllWell(expected);
   ExpectAllWell(found);
@@ -225,23 +225,23 @@ TEST_F(GuardsTest, ADroppedMicroBatchLeavesNoStatistics) {
 }
 
 // Update 3 is repeated without its last sample, and drops the units that it dropped before.
-TEST_F(GuardsTest, ARepeatedUpdateKeepsItsDropout) {
+TEST_F(GuardsTest, RepeatedUpdateKeepsDropout) {
   const auto with_dropout = [](Job job) {
     job.model.layer.insert(job.model.layer.begin() + 2, {"drop", DropoutSpec{0.5}});
     job.batch.target = 11;
     job.batch.micro = 1;
     return job;
   };
-  const Trained found = Train(with_dropout(JobOf(33, {32})),
+  const Trained found = Train(with_dropout(MakeJob(33, {32})),
                               {.guards = {.on_nonfinite = OnNonfinite::kDropMicroBatch}});
-  const Trained expected = Train(with_dropout(JobOf(33, {}, {32})), {});
+  const Trained expected = Train(with_dropout(MakeJob(33, {}, {32})), {});
   ExpectAllWell(found);
   ExpectAllWell(expected);
   EXPECT_EQ(found.summary[0].samples, 32);
   EXPECT_LE(Distance(found.weights[0], expected.weights[0]), 1e-5);
 }
 
-TEST_F(GuardsTest, DamagedRecordsAreReplacedAlikeOnAllTopologies) {
+TEST_F(GuardsTest, ReplacesDamagedRecordsIndependentlyOfTopology) {
   Job job = JobWithNan(33, {2, 30});
   job.batch.target = 11;
   for (const Status& status : Train(job, {}).status) EXPECT_THAT(status, HasKind(ErrorKind::kData));
@@ -255,9 +255,9 @@ TEST_F(GuardsTest, DamagedRecordsAreReplacedAlikeOnAllTopologies) {
 }
 
 // A node that reads other bytes than the others, as here with a file of its own.
-TEST_F(GuardsTest, DamageThatOnlyOneRankSeesEndsAll) {
+TEST_F(GuardsTest, DamageSeenByOneRankEndsAll) {
   const Job damaged = JobWithNan(33, {2});
-  Job job = JobOf(33, {});
+  Job job = MakeJob(33, {});
   job.batch.target = 11;
   const Training training{.bad_records = {.policy = OnBadRecord::kSkip, .quota = 9, .seed = 5}};
   Trained trained(training.ranks);
@@ -273,8 +273,8 @@ TEST_F(GuardsTest, DamageThatOnlyOneRankSeesEndsAll) {
   }
 }
 
-TEST_F(GuardsTest, AReplicaThatDiffersIsNamed) {
-  Job job = JobOf(33, {});
+TEST_F(GuardsTest, NamesDifferingReplica) {
+  Job job = MakeJob(33, {});
   job.batch.target = 11;
   const auto flip = [](int rank, Trainer& trainer) -> Status {
     if (rank != 1) return Status::Ok();
@@ -298,8 +298,8 @@ TEST_F(GuardsTest, AReplicaThatDiffersIsNamed) {
   EXPECT_GT(Distance(unseen.weights[1], unseen.weights[0]), 0);
 }
 
-TEST_F(GuardsTest, EventsHaveDigestsAndTheSlowRank) {
-  Job job = JobOf(60, {25});
+TEST_F(GuardsTest, EventsHaveDigestsAndSlowRank) {
+  Job job = MakeJob(60, {25});
   job.batch.target = 12;
   const auto train = [&](const std::string& name) {
     const std::string run_dir = folder_.Path(name);

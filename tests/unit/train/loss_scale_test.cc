@@ -10,7 +10,7 @@
 namespace gaccd::tests {
 namespace {
 
-TEST(LossScale, IsThatOfGradScaler) {
+TEST(LossScale, EqualsGradScaler) {
   const auto job = ValueOrThrow(LoadJob(GACCD_GOLDEN_DIR "/fp16.txtpb"));
   const std::vector<Fp16Step> steps = ReadFp16Steps(GACCD_GOLDEN_DIR "/fp16.txt");
   ASSERT_GT(steps.size(), 30U);
@@ -26,13 +26,13 @@ TEST(LossScale, IsThatOfGradScaler) {
   }
 }
 
-TEST(LossScale, StaysAFloat) {
+TEST(LossScale, StaysFiniteInFloat) {
   LossScale scale({.init_scale = 0x1p127, .growth_interval = 1, .least_scale = 1});
   EXPECT_TRUE(scale.Update(true).ok());
   EXPECT_EQ(scale.scale(), 0x1p127);
 }
 
-TEST(LossScale, EndsTheRunBelowTheLeast) {
+TEST(LossScale, EndsRunBelowMin) {
   LossScale scale({.init_scale = 4, .growth_interval = 2, .least_scale = 1});
   EXPECT_TRUE(scale.Update(false).ok());
   EXPECT_TRUE(scale.Update(false).ok());

@@ -126,7 +126,7 @@ TEST(MemoryChoice, NeverFailsForRandomJobsAndLimits) {
 
 // The activations of all micro-batches are kept where a batch norm needs the whole update: smaller
 // ones save little.
-TEST(MemoryChoice, KeptMicroBatchesCount) {
+TEST(MemoryChoice, CountsKeptMicroBatches) {
   Job job = tests::SmallRegression();
   job.batch.target = 64;
   job.optimizer = {.lr = 0.1, .kind = SgdSpec{}};
@@ -145,7 +145,7 @@ TEST(MemoryChoice, KeptMicroBatchesCount) {
 }
 
 // Of a deep list of layers, without it one sample needs a byte more than there is.
-TEST(MemoryChoice, RecomputesWhereNothingElseFits) {
+TEST(MemoryChoice, RecomputesIfNothingElseFits) {
   Job job = tests::SmallRegression();
   job.model.layer = {{"in", LinearSpec{10, 3000, true}}};
   for (int i = 0; i < 20; ++i) {
@@ -180,7 +180,7 @@ TEST(MemoryChoice, RecomputesWhereNothingElseFits) {
 }
 
 // By rank, in MB, of micro-batches of `samples`: 10 and 1 for each sample.
-MemoryNeed NeedOf(const Plan& plan, int rank, const std::vector<std::int64_t>& limits) {
+MemoryNeed ComputeNeed(const Plan& plan, int rank, const std::vector<std::int64_t>& limits) {
   return {10 + plan.request().micro_batch, limits[static_cast<std::size_t>(rank)]};
 }
 
@@ -198,7 +198,7 @@ OnRanks ChooseWithLimits(const std::vector<std::int64_t>& limits, int failing = 
       if (comm.rank() == failing && plan.request().micro_batch == 1) {
         return Status(ErrorKind::kConfig, "no kernel");
       }
-      return NeedOf(plan, comm.rank(), limits);
+      return ComputeNeed(plan, comm.rank(), limits);
     };
     const auto choice =
         ChooseOnRanks(comm, {.gpus_per_node = ranks, .target_batch = 20 * ranks}, {}, find);
@@ -209,27 +209,27 @@ OnRanks ChooseWithLimits(const std::vector<std::int64_t>& limits, int failing = 
   return found;
 }
 
-TEST(MemoryChoice, RanksWithDifferentLimitsChooseTheSame) {
+TEST(MemoryChoice, RanksWithDifferentLimitsAgree) {
   EXPECT_THAT(ChooseWithLimits({100, 17}).micro_batch, ::testing::ElementsAre(7, 7));
   EXPECT_THAT(ChooseWithLimits({17, 100}).micro_batch, ::testing::ElementsAre(7, 7));
   EXPECT_THAT(ChooseWithLimits({100, 25, 40}).micro_batch, ::testing::ElementsAre(10, 10, 10));
   EXPECT_THAT(ChooseWithLimits({100, 30}).micro_batch, ::testing::ElementsAre(20, 20));
 }
 
-TEST(MemoryChoice, TheRankWithoutRoomIsNamedByAll) {
+TEST(MemoryChoice, AllRanksNameRankWithoutMemory) {
   for (const Status& status : ChooseWithLimits({100, 9, 50}).status) {
     EXPECT_THAT(status, IsError(ErrorKind::kConfig, "rank 1", "11 bytes", "may hold 9"));
   }
 }
 
-TEST(MemoryChoice, AnErrorOfOneRankEndsAll) {
+TEST(MemoryChoice, ErrorOfOneRankEndsAll) {
   for (const Status& status : ChooseWithLimits({12, 12}, 1).status) {
     EXPECT_THAT(status, IsError(ErrorKind::kConfig, "no kernel"));
   }
 }
 
 // Of a training that begins, by --memory.
-TEST(MemoryChoice, OfATrainingOnThreeRanks) {
+TEST(MemoryChoice, ChoosesForThreeRanks) {
   Job job = tests::SmallRegression();
   job.model.layer[0].kind = LinearSpec{10, 4000, true};
   job.model.layer[2].kind = LinearSpec{4000, 2, true};
@@ -256,7 +256,7 @@ TEST(MemoryChoice, OfATrainingOnThreeRanks) {
   EXPECT_GT(needs[0][0].bytes, 67 * 4000 * 4);
 }
 
-TEST(MemoryLimit, OfTheFlagAndOfTheMachine) {
+TEST(MemoryLimit, IsMinOfFlagAndMachine) {
   const auto flag = ValueOrThrow(FindMemoryLimit(1'000'000'000, Device::kCpu, 8));
   EXPECT_EQ(flag.bytes, 970'000'000);
   EXPECT_EQ(flag.text, "1000.0 MB (--memory), 30.0 MB stay free");

@@ -61,7 +61,7 @@ class OpenDataTest : public ::testing::Test {
             .classes = 10};
   }
 
-  static Job JobOf(const SourceSpec& train) {
+  static Job MakeJob(const SourceSpec& train) {
     Job job;
     job.data.train = train;
     return job;
@@ -97,8 +97,8 @@ int OpenMemories() {
   return count;
 }
 
-TEST_F(OpenDataTest, EveryRankHasTheSameBytes) {
-  Job job = JobOf(Source("a"));
+TEST_F(OpenDataTest, EveryRankHasSameBytes) {
+  Job job = MakeJob(Source("a"));
   job.data.normalize.scale = 0.5;
   std::vector<std::int32_t> labels;
   const auto alone = ValueOrThrow(OpenTrainingData(job));
@@ -114,8 +114,8 @@ TEST_F(OpenDataTest, EveryRankHasTheSameBytes) {
 }
 
 // The others wait for it, wherever it is.
-TEST_F(OpenDataTest, ARankThatOpensForItsNodeGivesSignsOfLife) {
-  const Job job = JobOf(Source("a"));
+TEST_F(OpenDataTest, RankThatOpensForNodeSendsHeartbeats) {
+  const Job job = MakeJob(Source("a"));
   const auto ticks_of = [&](std::vector<int> node_of) {
     std::vector<int> ticks(node_of.size());
     EXPECT_OK(RunThreadRanks(static_cast<int>(node_of.size()), {.comm = {}, .node_of = node_of},
@@ -132,17 +132,17 @@ TEST_F(OpenDataTest, ARankThatOpensForItsNodeGivesSignsOfLife) {
   EXPECT_THAT(ticks_of({0, 1, 2}), Each(Ge(1)));
 }
 
-TEST_F(OpenDataTest, WhatTheLeaderFindsEndsAllRanksAlike) {
+TEST_F(OpenDataTest, ErrorOfLeaderEndsAllRanks) {
   IdxSpec source = Source("broken");
   source.classes = 9;
-  for (const Opened& rank : Open(JobOf(source), 4, 2)) {
+  for (const Opened& rank : Open(MakeJob(source), 4, 2)) {
     EXPECT_THAT(rank.status, IsError(ErrorKind::kData,
                                      "rank 0 on node0: ", "expected labels in [0, 9), found 9"));
   }
 }
 
-TEST_F(OpenDataTest, WithoutSharedMemoryEachHasItsOwn) {
-  const Job job = JobOf(Source("own"));
+TEST_F(OpenDataTest, EachRankHasOwnCopyWithoutSharedMemory) {
+  const Job job = MakeJob(Source("own"));
   const auto shared = Open(job, 3, 0);
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -162,7 +162,7 @@ TEST_F(OpenDataTest, WithoutSharedMemoryEachHasItsOwn) {
   EXPECT_THAT(warnings[0], HasSubstr("RLIMIT_FSIZE is 100"));
 }
 
-TEST_F(OpenDataTest, DamagedRecordsAreTheSameOnAllRanks) {
+TEST_F(OpenDataTest, DamagedRecordsAreSameOnAllRanks) {
   std::vector<float> features(std::size_t{kFileSamples} * kFileFeatures, 1.0F);
   features[5 * kFileFeatures] = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> targets(kFileSamples, 2.0F);
@@ -174,7 +174,7 @@ TEST_F(OpenDataTest, DamagedRecordsAreTheSameOnAllRanks) {
   };
   const NpySpec source{.features = write("x.npy", kFileFeatures, features),
                        .targets = write("y.npy", 1, targets)};
-  const Job job = JobOf(source);
+  const Job job = MakeJob(source);
   const auto body = [&](Communicator& comm) {
     TrainingData data;
     const BadRecordRules rules{.policy = OnBadRecord::kSkip, .quota = 1};

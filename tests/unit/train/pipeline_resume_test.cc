@@ -22,7 +22,7 @@ using tests::SmallJob;
 
 class PipelineResumeTest : public ResumeTest {
  protected:
-  static Job JobOf(std::int64_t stages) {
+  static Job MakeJob(std::int64_t stages) {
     Job job = SmallJob();
     job.optimizer.ema = EmaSpec{0.75};
     job.clip_norm = 0.1;
@@ -37,16 +37,16 @@ class PipelineResumeTest : public ResumeTest {
   }
 };
 
-TEST_F(PipelineResumeTest, AnyPipelineContinuesAnyOther) {
-  const auto whole = ValueOrThrow(Train(JobOf(1), 2, 0, "never"));
-  const auto pipelined = ValueOrThrow(Train(JobOf(2), 6, 8, "never"));
+TEST_F(PipelineResumeTest, AnyPipelineResumesAnyOther) {
+  const auto whole = ValueOrThrow(Train(MakeJob(1), 2, 0, "never"));
+  const auto pipelined = ValueOrThrow(Train(MakeJob(2), 6, 8, "never"));
   ExpectNear(pipelined, whole);
   EXPECT_EQ(pipelined.evals.size(), whole.evals.size());
-  const std::string there = PathOf(8);
+  const std::string there = CheckpointPath(8);
   for (const auto& [stages, ranks] :
        std::vector<std::pair<std::int64_t, int>>{{2, 6}, {1, 1}, {1, 4}, {3, 3}, {2, 2}, {3, 6}}) {
     SCOPED_TRACE(StrCat(stages, " stages on ", ranks, " ranks"));
-    const auto resumed = ValueOrThrow(Train(JobOf(stages), ranks, 0, there));
+    const auto resumed = ValueOrThrow(Train(MakeJob(stages), ranks, 0, there));
     EXPECT_EQ(resumed.first, 8);
     EXPECT_LT(tests::Distance(resumed.weights, whole.weights), 1e-6);
     EXPECT_LT(tests::Distance(resumed.averaged, whole.averaged), 1e-6);
@@ -55,7 +55,7 @@ TEST_F(PipelineResumeTest, AnyPipelineContinuesAnyOther) {
 
 // A GPT with tied weights in 2 pipelines of 3 stages, each state divided: continued by 4 ranks with
 // the whole model, and the other way round.
-TEST_F(PipelineResumeTest, AShardedPipelineIsContinuedByWholeModels) {
+TEST_F(PipelineResumeTest, UndividedModelsContinueShardedPipeline) {
   Job plain = ValueOrThrow(LoadJob(GACCD_GOLDEN_DIR "/models/gpt_mini.txtpb"));
   plain.batch.micro = 2;
   Job sharded = plain;
@@ -64,15 +64,15 @@ TEST_F(PipelineResumeTest, AShardedPipelineIsContinuedByWholeModels) {
   const auto whole = ValueOrThrow(Train(plain, 1, 0, "never"));
   const auto divided = ValueOrThrow(Train(sharded, 6, 8, "never"));
   ExpectNear(divided, whole);
-  const std::string of_divided = PathOf(8);
+  const std::string of_divided = CheckpointPath(8);
   ExpectNear(ValueOrThrow(Train(plain, 4, 0, of_divided)), divided);
   std::filesystem::remove_all(ckpt());
   ValueOrThrow(Train(plain, 4, 8, "never"));
-  ExpectNear(ValueOrThrow(Train(sharded, 6, 0, PathOf(8))), divided);
+  ExpectNear(ValueOrThrow(Train(sharded, 6, 0, CheckpointPath(8))), divided);
 }
 
-TEST_F(PipelineResumeTest, RefusesWhatItCannotDivide) {
-  Job job = JobOf(2);
+TEST_F(PipelineResumeTest, RefusesIndivisibleModels) {
+  Job job = MakeJob(2);
   const auto kind = [&](int ranks) { return Train(job, ranks, 0, "never").status(); };
   EXPECT_THAT(kind(3), HasKind(ErrorKind::kConfig));  // no multiple
   job.pipeline.stages = 40;
@@ -85,7 +85,7 @@ TEST_F(PipelineResumeTest, RefusesWhatItCannotDivide) {
 }
 
 // The output of gpt_mini has the weights of its embedding: stages share them.
-TEST(PipelineSelftest, PassesAndCatchesMistakes) {
+TEST(PipelineSelftest, PassesAndDetectsMistakes) {
   Job job = ValueOrThrow(LoadJob(GACCD_GOLDEN_DIR "/models/gpt_mini.txtpb"));
   job.pipeline.stages = 2;
   const auto of = [&](std::int64_t ranks, std::int64_t micro) {

@@ -29,7 +29,7 @@ std::vector<RankTimes> Ranks(int world) {
   return ranks;
 }
 
-TEST(RankTimesTest, NamesTheSlowestRankAndItsPhase) {
+TEST(RankTimesTest, NamesSlowestRankAndPhase) {
   auto ranks = Ranks(5);
   auto found = Exchange(ranks, {{0.1, 1}, {0.1, 1.1}, {0.2, 3}, {0.3, 1}, {0.1, 0.9}});
   for (std::size_t r = 0; r < found.size(); ++r) {
@@ -48,7 +48,7 @@ TEST(RankTimesTest, NamesTheSlowestRankAndItsPhase) {
   EXPECT_EQ(found[0]->phase, "data");
 }
 
-TEST(RankTimesTest, AStoppedRankIsNotSlowInData) {
+TEST(RankTimesTest, StoppedRankIsNotSlowInData) {
   auto ranks = Ranks(4);
   auto found = Exchange(ranks, {{0, 1}, {0, 1}, {3, 1, 3}, {0, 1}});
   EXPECT_EQ(found[0]->rank, 2);
@@ -63,7 +63,7 @@ TEST(RankTimesTest, AStoppedRankIsNotSlowInData) {
   EXPECT_EQ(found[0]->phase, "data");
 }
 
-TEST(RankTimesTest, OfTwoRanksTheSlowOneIsMeasuredByTheOther) {
+TEST(RankTimesTest, ComparesTwoRanksWithEachOther) {
   auto ranks = Ranks(2);
   const auto found = Exchange(ranks, {{0, 4}, {0, 1}});
   EXPECT_EQ(found[1]->rank, 0);
@@ -71,7 +71,7 @@ TEST(RankTimesTest, OfTwoRanksTheSlowOneIsMeasuredByTheOther) {
   EXPECT_EQ(found[1]->wait_s, 3);
 }
 
-TEST(RankTimesTest, NothingIsSaidWhereNothingIsKnown) {
+TEST(RankTimesTest, ReportsNothingWithoutData) {
   auto ranks = Ranks(3);
   for (const auto& found : Exchange(ranks, {{0, 0}, {0, 0}, {0, 0}})) EXPECT_FALSE(found);
   for (const int world : {1, RankTimes::kMaxRanks + 1}) {
@@ -108,7 +108,7 @@ std::vector<Reported> Train(int updates, const Longer& longer) {
   return reported;
 }
 
-TEST(RankTimesTest, ARankThatIsAlwaysSlowIsToldOnce) {
+TEST(RankTimesTest, ReportsConstantlySlowRankOnce) {
   const auto reported = Train(500, [](int, auto& times) { times[2] = {1.5, 1.5}; });
   ASSERT_EQ(reported.size(), 1U);
   EXPECT_EQ(reported[0].update, 19) << "20 updates of 3 s";
@@ -119,7 +119,7 @@ TEST(RankTimesTest, ARankThatIsAlwaysSlowIsToldOnce) {
   EXPECT_EQ(reported[0].lost.phase, "data");
 }
 
-TEST(RankTimesTest, ShortUpdatesAreManyBeforeARankIsSlow) {
+TEST(RankTimesTest, RequiresManyShortUpdates) {
   const auto reported = Train(120, [](int, auto& times) {
     for (auto& one : times) one.compute_s = 0.01;
     times[1].compute_s = 0.02;
@@ -129,7 +129,7 @@ TEST(RankTimesTest, ShortUpdatesAreManyBeforeARankIsSlow) {
 }
 
 // 100 updates of 0.2 ms are no time that anybody would notice.
-TEST(RankTimesTest, ARankIsSlowForASecondBeforeItIsTold) {
+TEST(RankTimesTest, ReportsSlowRankAfterASecond) {
   const auto slow = [](int, auto& times) {
     for (auto& one : times) one.compute_s = 0.0001;
     times[1].compute_s = 0.0002;
@@ -138,7 +138,7 @@ TEST(RankTimesTest, ARankIsSlowForASecondBeforeItIsTold) {
   EXPECT_EQ(Train(5800, slow).size(), 1U);
 }
 
-TEST(RankTimesTest, OneThatIsSlowEveryThirdUpdateIsTold) {
+TEST(RankTimesTest, ReportsRankSlowEveryThirdUpdate) {
   const auto reported = Train(500, [](int update, auto& times) {
     if (update % 3 == 0) times[1].compute_s = 2;
   });
@@ -151,20 +151,20 @@ TEST(RankTimesTest, OneThatIsSlowEveryThirdUpdateIsTold) {
               }).empty());
 }
 
-TEST(RankTimesTest, RanksThatAreSlowInTurnAreNot) {
+TEST(RankTimesTest, IgnoresRanksSlowInTurn) {
   EXPECT_TRUE(Train(500, [](int update, auto& times) { times[update % 4].compute_s = 3; }).empty());
   EXPECT_TRUE(
       Train(500, [](int update, auto& times) { times[update % 2].compute_s = 1.6; }).empty());
 }
 
-TEST(RankTimesTest, AFirstUpdateThatIsSlowForAllIsNobodysFault) {
+TEST(RankTimesTest, SlowFirstUpdateOfAllBlamesNoRank) {
   EXPECT_TRUE(Train(200, [](int update, auto& times) {
                 for (auto& one : times) one.data_s = update == 0 ? 60 : 0;
                 times[2].data_s *= 1.05;
               }).empty());
 }
 
-TEST(RankTimesTest, NorIsASinglePause) {
+TEST(RankTimesTest, IgnoresSinglePause) {
   for (const int pause : {0, 10, 150}) {
     EXPECT_TRUE(Train(400,
                       [&](int update, auto& times) {
@@ -179,7 +179,7 @@ TEST(RankTimesTest, NorIsASinglePause) {
 }
 
 // Updates of 2 ms, of which the pause is a thousand: what else is lost around it is not much.
-TEST(RankTimesTest, NorIsASinglePauseAmongShortUpdatesOnABusyMachine) {
+TEST(RankTimesTest, IgnoresSinglePauseAmongShortUpdates) {
   for (const int pause : {0, 10, 150}) {
     EXPECT_TRUE(Train(300,
                       [&](int update, auto& times) {
@@ -192,7 +192,7 @@ TEST(RankTimesTest, NorIsASinglePauseAmongShortUpdatesOnABusyMachine) {
   }
 }
 
-TEST(RankTimesTest, WhatWasMendedAndComesAgainIsToldAgain) {
+TEST(RankTimesTest, ReportsRecurringSlowRankAgain) {
   const auto reported = Train(600, [](int update, auto& times) {
     if (update < 100 || update >= 300) times[0].compute_s = 2;
   });
@@ -202,7 +202,7 @@ TEST(RankTimesTest, WhatWasMendedAndComesAgainIsToldAgain) {
 }
 
 // Stopped for 0.7 s of every second: a hundred updates of 3 ms see it once.
-TEST(RankTimesTest, ARankThatIsStoppedAboutOnceInAHundredUpdatesIsTold) {
+TEST(RankTimesTest, ReportsRankStoppedEveryHundredUpdates) {
   const auto reported = Train(1500, [](int update, auto& times) {
     for (auto& one : times) one.compute_s = 0.003;
     if (update % 100 == 50) times[2] = {0, 0.703, 0.7};
@@ -219,7 +219,7 @@ TEST(RankTimesTest, ARankThatIsStoppedAboutOnceInAHundredUpdatesIsTold) {
 }
 
 // Stops between updates are counted as well, but the others waited in updates alone.
-TEST(RankTimesTest, NoMoreIsLostThanTheUpdatesTook) {
+TEST(RankTimesTest, LostTimeIsAtMostUpdateTime) {
   const auto reported = Train(30, [](int, auto& times) {
     for (auto& one : times) one.compute_s = 3;
     times[2].stopped_s = 5;
@@ -235,7 +235,7 @@ TEST(RankTimesTest, NoMoreIsLostThanTheUpdatesTook) {
   EXPECT_EQ(mostly[0].lost.lost_s, mostly[0].lost.of_s) << "5 s of every 3";
 }
 
-TEST(RankTimesTest, AStoppedRankCostsToo) {
+TEST(RankTimesTest, CountsTimeOfStoppedRank) {
   const auto reported = Train(100, [](int update, auto& times) {
     if (update % 4 == 0) times[3] = {0, 5, 4};
   });

@@ -28,7 +28,7 @@ using tests::SmallJob;
 // bf16: with the weights rounded anew.
 class ResumePrecisionTest : public ResumeTest, public ::testing::WithParamInterface<Precision> {};
 
-TEST_P(ResumePrecisionTest, TheSameBitsFromEveryCheckpointOnTheSameRanks) {
+TEST_P(ResumePrecisionTest, IsBitIdenticalFromEveryCheckpointOnSameRanks) {
   if (GetParam() == Precision::kBF16 && Bf16OfCpu() == CpuBf16::kNone) {
     GTEST_SKIP() << "this CPU has " << Name(Bf16OfCpu());
   }
@@ -43,7 +43,7 @@ TEST_P(ResumePrecisionTest, TheSameBitsFromEveryCheckpointOnTheSameRanks) {
   const auto whole = ValueOrThrow(Train(job, 3, 5, "never"));
   EXPECT_EQ(whole.weights, plain.weights) << "saving changes nothing";
   for (const std::int64_t step : {5, 10, 15, 20, 24}) {
-    const auto resumed = ValueOrThrow(Train(job, 3, 0, PathOf(step)));
+    const auto resumed = ValueOrThrow(Train(job, 3, 0, CheckpointPath(step)));
     EXPECT_EQ(resumed.first, step);
     EXPECT_EQ(resumed.weights, plain.weights) << "from update " << step;
     EXPECT_EQ(resumed.averaged, plain.averaged) << "from update " << step;
@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(All, ResumePrecisionTest,
 
 // Left inside an update, the same micro-steps continue: bit for bit. 3 ranks take 32 samples in 3
 // micro-steps, the update at the end of an epoch 6 samples in 1.
-TEST_F(ResumeTest, InsideAnUpdateTheSameMicroStepsGoOn) {
+TEST_F(ResumeTest, ContinuesInsideUpdateWithSameMicroSteps) {
   const Job job = SmallJob();
   const auto plain = ValueOrThrow(Train(job, 3, 0, "never"));
   const Place stops[] = {{1, 1}, {4, 2}, {4, 1}, {19, 2}};
@@ -128,7 +128,7 @@ class TextsTest : public ResumeTest {
 };
 
 // The texts of update 2 have special tokens alone, of which none is masked.
-TEST_F(TextsTest, AnUpdateWithoutALabelIsSkippedAlsoAfterAResume) {
+TEST_F(TextsTest, SkipsUpdateWithoutLabelAlsoAfterResume) {
   Job job = TextJob();
   std::vector<std::int32_t> tokens;
   for (std::int32_t i = 0; i < kSamples; ++i) {
@@ -149,13 +149,13 @@ TEST_F(TextsTest, AnUpdateWithoutALabelIsSkippedAlsoAfterAResume) {
   EXPECT_EQ(plain.summary.skipped, 0);
   EXPECT_EQ(plain.summary.samples, kSamples - 14) << "that changed the parameters";
   for (const std::int64_t step : {1, 2, 3}) {
-    const auto resumed = ValueOrThrow(Train(job, 2, 0, PathOf(step)));
+    const auto resumed = ValueOrThrow(Train(job, 2, 0, CheckpointPath(step)));
     EXPECT_EQ(resumed.weights, plain.weights) << "AdamW counts the updates that it did";
     EXPECT_EQ(resumed.summary.unlabelled, step == 1 ? 1 : 0);
   }
 }
 
-TEST_F(TextsTest, InsideAnUpdateTheSameMicroStepsGoOnUnlessTheyAreGroupedOtherwise) {
+TEST_F(TextsTest, ContinuesInsideUpdateUnlessGroupedDifferently) {
   const Job job = TextJob();
   const auto plain = ValueOrThrow(Train(job, 2, 0, "never"));
   for (const Place& stop : {Place{1, 1}, Place{3, 2}}) {
@@ -197,7 +197,7 @@ class HugeSampleTest : public ResumeTest {
 };
 
 // A window whose loss is not finite would be taken for damaged.
-TEST_F(HugeSampleTest, AWindowThatIsNotFiniteIsBegunAgain) {
+TEST_F(HugeSampleTest, NonFiniteWindowIsRepeated) {
   Job job = JobWith(std::numeric_limits<float>::max());
   job.batch.micro = 2;
   const auto plain = ValueOrThrow(Train(job, 2, 100, "never"));
@@ -205,25 +205,25 @@ TEST_F(HugeSampleTest, AWindowThatIsNotFiniteIsBegunAgain) {
   std::filesystem::remove_all(ckpt());
   EXPECT_THAT(Train(job, 2, 100, "never", {2, 1}),
               IsError(ErrorKind::kTempFail, "inside update 2"));
-  EXPECT_TRUE(std::filesystem::exists(PathOf(1) + "/MANIFEST"));
+  EXPECT_TRUE(std::filesystem::exists(CheckpointPath(1) + "/MANIFEST"));
   const auto resumed = ValueOrThrow(Train(job, 2, 0, "auto"));
   EXPECT_EQ(resumed.first, 1);
   EXPECT_EQ(resumed.weights, plain.weights);
 }
 
 // AdamW counts the updates that it did, not those that were left out.
-TEST_F(HugeSampleTest, AfterASkippedUpdateTheSameBits) {
+TEST_F(HugeSampleTest, IsBitIdenticalAfterSkippedUpdate) {
   const Job job = JobWith(1e30F);  // its gradient is not finite
   const auto plain = ValueOrThrow(Train(job, 2, 3, "never"));
   EXPECT_EQ(plain.summary.skipped, 1);
-  const auto resumed = ValueOrThrow(Train(job, 2, 0, PathOf(3)));
+  const auto resumed = ValueOrThrow(Train(job, 2, 0, CheckpointPath(3)));
   EXPECT_EQ(resumed.first, 3);
   EXPECT_EQ(resumed.weights, plain.weights);
   EXPECT_EQ(resumed.summary.samples, plain.summary.samples);
 }
 
 // A rule for the learning rate is no matter of which micro-steps there are.
-TEST_F(ResumeTest, InsideAnUpdateWithALearningRateRule) {
+TEST_F(ResumeTest, InsideUpdateWithLearningRateRule) {
   Job job = SmallJob();
   job.batch.lr_rule = LrRule::kLinear;
   ASSERT_FALSE(Train(job, 3, 100, "never", {4, 2}).ok());
@@ -235,21 +235,21 @@ TEST_F(ResumeTest, InsideAnUpdateWithALearningRateRule) {
             "run: it has ranks 3, this job has 2\n");
 }
 
-TEST_F(ResumeTest, WithoutTimeForTheAccumulatorsTheUpdateIsRepeated) {
+TEST_F(ResumeTest, RepeatsUpdateWithoutTimeForAccumulators) {
   const Job job = SmallJob();
   const auto plain = ValueOrThrow(Train(job, 3, 0, "never"));
   EXPECT_THAT(
       Train(job, 3, 100, "never", {4, 2, StopAction::kSaveBeforeStop}),
       HasMessage(EndsWith("stopped by the test inside update 4 after micro-step 2, which is to be "
                           "repeated (nothing of it is saved), saved")));
-  ASSERT_TRUE(std::filesystem::exists(PathOf(3) + "/MANIFEST"));
+  ASSERT_TRUE(std::filesystem::exists(CheckpointPath(3) + "/MANIFEST"));
   const auto resumed = ValueOrThrow(Train(job, 3, 0, "auto"));
   EXPECT_EQ(resumed.first, 3);
   EXPECT_EQ(resumed.weights, plain.weights);
   EXPECT_EQ(resumed.summary.samples, 3 * 230);
 }
 
-TEST_F(ResumeTest, ARequestInTheLastUpdateLeavesTheRunComplete) {
+TEST_F(ResumeTest, RequestInLastUpdateKeepsRunComplete) {
   Job job = SmallJob();
   job.data.eval.reset();
   job.max_updates = 7;
@@ -261,7 +261,7 @@ TEST_F(ResumeTest, ARequestInTheLastUpdateLeavesTheRunComplete) {
 }
 
 // After updates 8, 16 and 24.
-TEST_F(ResumeTest, AnEvaluationThatWasLeftIsRepeated) {
+TEST_F(ResumeTest, RepeatsInterruptedEvaluation) {
   Job job = SmallJob();
   job.optimizer.ema = EmaSpec{0.75};  // evaluations use the averages, training is not
   const auto plain = ValueOrThrow(Train(job, 3, 0, "never"));
@@ -274,42 +274,42 @@ TEST_F(ResumeTest, AnEvaluationThatWasLeftIsRepeated) {
   EXPECT_EQ(resumed.averaged, plain.averaged);
   // Inside the update after it, it was done.
   ASSERT_FALSE(Train(job, 3, 100, "never", {9, 1}).ok());
-  std::filesystem::remove_all(PathOf(8));
+  std::filesystem::remove_all(CheckpointPath(8));
   const auto inside = ValueOrThrow(Train(job, 3, 0, "auto"));
   EXPECT_EQ(inside.first, 8);
   EXPECT_EQ(inside.evaluations, 2);
 }
 
 // The cosine of 24 updates has ended at a tenth; of 48 it is in its middle there.
-TEST_F(ResumeTest, MoreEpochsAfterACosineMakeTheLearningRateJump) {
+TEST_F(ResumeTest, WarnsOfLearningRateJumpAfterCosine) {
   Job job = SmallJob();
   ASSERT_TRUE(Train(job, 2, 12, "never").ok());
-  EXPECT_THAT(Train(job, 2, 0, PathOf(12))->warnings, Not(HasSubstr("learning rate")));
+  EXPECT_THAT(Train(job, 2, 0, CheckpointPath(12))->warnings, Not(HasSubstr("learning rate")));
   job.epochs = 6;
-  const auto longer = ValueOrThrow(Train(job, 2, 0, PathOf(24)));
+  const auto longer = ValueOrThrow(Train(job, 2, 0, CheckpointPath(24)));
   EXPECT_THAT(longer.warnings, HasSubstr("the learning rate jumps from 0.001 to"));
   EXPECT_THAT(longer.warnings, HasSubstr("at update 25"));
   job.schedule = {};
-  EXPECT_THAT(Train(job, 2, 0, PathOf(24))->warnings, HasSubstr("learning rate jumps"))
+  EXPECT_THAT(Train(job, 2, 0, CheckpointPath(24))->warnings, HasSubstr("learning rate jumps"))
       << "up from the end of the cosine";
   job.optimizer.lr = 0.5;
-  EXPECT_THAT(Train(job, 2, 0, PathOf(24))->warnings,
+  EXPECT_THAT(Train(job, 2, 0, CheckpointPath(24))->warnings,
               HasSubstr("at update 25: optimizer.lr was 0.01, it is 0.5 now; the schedule had 24"));
 }
 
-TEST_F(ResumeTest, TheRateOfARuleDoesNotJump) {
+TEST_F(ResumeTest, LearningRateOfRuleDoesNotJump) {
   Job job = SmallJob();
   job.batch.lr_rule = LrRule::kLinear;
   job.batch.reference = 8;
   job.schedule = {};
   ASSERT_TRUE(Train(job, 2, 12, "never").ok());
   job.epochs = 6;
-  EXPECT_THAT(Train(job, 2, 0, PathOf(24))->warnings, Not(HasSubstr("learning rate")));
+  EXPECT_THAT(Train(job, 2, 0, CheckpointPath(24))->warnings, Not(HasSubstr("learning rate")));
 }
 
 // With last_cycle carry only the last update of a run may be smaller: update 8 of one epoch takes 6
 // samples, of two epochs 32.
-TEST_F(ResumeTest, AFinishedRunThatLeftASmallerUpdateBehindIsNotExtended) {
+TEST_F(ResumeTest, DoesNotExtendFinishedRunWithTailUpdate) {
   Job job = SmallJob();
   job.batch.last_cycle = LastCycle::kCarry;
   job.epochs = 1;
@@ -318,7 +318,7 @@ TEST_F(ResumeTest, AFinishedRunThatLeftASmallerUpdateBehindIsNotExtended) {
   EXPECT_THAT(Train(job, 2, 0, "auto"),
               IsError(ErrorKind::kConfig,
                       "its update 8 took 6 samples after 224, in this job it takes 32"));
-  const auto before = ValueOrThrow(Train(job, 2, 0, PathOf(4)));
+  const auto before = ValueOrThrow(Train(job, 2, 0, CheckpointPath(4)));
   EXPECT_EQ(before.summary.samples, 2 * 230);
 }
 
@@ -328,19 +328,19 @@ TEST_F(ResumeTest, OnOtherRanksAndMicroBatchesEqualToRounding) {
   for (const int ranks : {1, 2, 3, 5}) {
     for (const std::int64_t micro : {2, 9}) {
       job.batch.micro = micro;
-      const auto resumed = ValueOrThrow(Train(job, ranks, 0, PathOf(14)));
+      const auto resumed = ValueOrThrow(Train(job, ranks, 0, CheckpointPath(14)));
       EXPECT_LT(Distance(resumed.weights, whole.weights), 1e-5) << ranks << " x " << micro;
       EXPECT_EQ(resumed.summary.samples, 3 * 230);
     }
   }
 }
 
-TEST_F(ResumeTest, AutoTakesTheNewestThatIsWholeAndSaysWhatItPassedOver) {
+TEST_F(ResumeTest, AutoLoadsNewestIntactAndReportsSkipped) {
   const Job job = SmallJob();
   const auto whole = ValueOrThrow(Train(job, 2, 6, "auto"));
   EXPECT_EQ(whole.first, 0) << "nothing there: a fresh start";
-  std::filesystem::remove_all(PathOf(24));
-  std::filesystem::resize_file(PathOf(18) + "/shard-00001-of-00002.bin", 99);
+  std::filesystem::remove_all(CheckpointPath(24));
+  std::filesystem::resize_file(CheckpointPath(18) + "/shard-00001-of-00002.bin", 99);
   std::ofstream(ckpt() + "/LATEST") << "step-000000000006-e000001\n";  // a hint, and wrong
   const auto resumed = ValueOrThrow(Train(job, 2, 0, "auto"));
   EXPECT_EQ(resumed.first, 12);
@@ -349,10 +349,10 @@ TEST_F(ResumeTest, AutoTakesTheNewestThatIsWholeAndSaysWhatItPassedOver) {
   EXPECT_THAT(resumed.notes[0], HasSubstr("step-000000000018-e000001: "));
   EXPECT_EQ(Train(job, 2, 0, "never")->first, 0);
   EXPECT_EQ(Train(job, 2, 0, folder_)->first, 12) << "a run folder by name";
-  EXPECT_THAT(Train(job, 2, 0, PathOf(18)), HasKind(ErrorKind::kData))
+  EXPECT_THAT(Train(job, 2, 0, CheckpointPath(18)), HasKind(ErrorKind::kData))
       << "by name there is no other";
   for (const std::int64_t step : {6, 12})
-    std::filesystem::resize_file(PathOf(step) + "/MANIFEST", 9);
+    std::filesystem::resize_file(CheckpointPath(step) + "/MANIFEST", 9);
   const auto none = Train(job, 2, 0, "auto");
   EXPECT_THAT(none, IsError(ErrorKind::kData, "3 checkpoints and none is intact"))
       << "not silently from the start";
@@ -360,10 +360,10 @@ TEST_F(ResumeTest, AutoTakesTheNewestThatIsWholeAndSaysWhatItPassedOver) {
 
 // What --resume says is where the first attempt of a SLURM job begins; after a requeue the job
 // continues from what its own attempts have committed, and from nothing else.
-TEST_F(ResumeTest, ARequeuedJobGoesOnFromItsOwnCheckpoints) {
+TEST_F(ResumeTest, RequeuedJobContinuesFromOwnCheckpoints) {
   const Job job = SmallJob();
   ASSERT_TRUE(Train(job, 2, 10, "never").ok());  // another job, which left 10, 20 and 24
-  const std::string path = PathOf(10);
+  const std::string path = CheckpointPath(10);
   for (const std::string& from : {std::string("never"), path}) {
     for (const int in_vain : {0, 2}) {  // so many attempts before the one with a checkpoint
       job_id_ = StrCat("81", in_vain, from.size());
@@ -377,7 +377,7 @@ TEST_F(ResumeTest, ARequeuedJobGoesOnFromItsOwnCheckpoints) {
   }
 }
 
-TEST_F(ResumeTest, ATrainingThatBeganAnewLeavesTheCheckpointsBeforeIt) {
+TEST_F(ResumeTest, RestartedTrainingIgnoresEarlierCheckpoints) {
   const Job job = SmallJob();
   ASSERT_TRUE(Train(job, 2, 10, "never").ok());  // 10, 20 and 24
   keep_ = 1;
@@ -390,11 +390,11 @@ TEST_F(ResumeTest, ATrainingThatBeganAnewLeavesTheCheckpointsBeforeIt) {
 }
 
 // A start with --resume=never, or from another run's checkpoint, that is killed before it saves.
-TEST_F(ResumeTest, AStartThatSavedNothingIsBegunAgain) {
+TEST_F(ResumeTest, RestartsIfNothingWasSaved) {
   const Job job = SmallJob();
   ASSERT_TRUE(Train(job, 2, 10, "never").ok());
   const TempFolder other;
-  std::filesystem::copy(PathOf(10), StrCat(other.path(), "/", Generation{1, 10}.name()));
+  std::filesystem::copy(CheckpointPath(10), StrCat(other.path(), "/", Generation{1, 10}.name()));
   for (const std::string& from :
        {std::string("never"), other.path() + "/" + Generation{1, 10}.name()}) {
     EndBeforeTheFirstSave(from);
@@ -407,7 +407,7 @@ TEST_F(ResumeTest, AStartThatSavedNothingIsBegunAgain) {
 }
 
 // A table in the place of one with as many samples.
-TEST_F(ResumeTest, DataThatWasExchangedIsSaid) {
+TEST_F(ResumeTest, ReportsChangedData) {
   const auto write = [&](const char* name, int seed) {
     std::string text;
     for (int i = 0; i < 230 * 12; ++i) {
@@ -419,18 +419,18 @@ TEST_F(ResumeTest, DataThatWasExchangedIsSaid) {
   job.data.train = CsvSpec{.path = write("train.csv", 1), .targets = 2};
   job.data.eval = CsvSpec{.path = write("eval.csv", 2), .targets = 2};
   ASSERT_TRUE(Train(job, 2, 12, "never").ok());
-  EXPECT_EQ(Train(job, 2, 0, PathOf(12))->warnings, "");
+  EXPECT_EQ(Train(job, 2, 0, CheckpointPath(12))->warnings, "");
   write("eval.csv", 3);
-  EXPECT_THAT(Train(job, 2, 0, PathOf(12))->warnings,
+  EXPECT_THAT(Train(job, 2, 0, CheckpointPath(12))->warnings,
               HasSubstr("not those of the checkpoint: the evaluation data (content "));
   write("train.csv", 4);
   EXPECT_THAT(
-      Train(job, 2, 0, PathOf(12))->warnings,
+      Train(job, 2, 0, CheckpointPath(12))->warnings,
       AllOf(HasSubstr(": the training data (content "), HasSubstr(" and the evaluation data "),
             HasSubstr(" changed; the run continues with the new ones")));
 }
 
-TEST_F(ResumeTest, AnotherRunIsRefusedByName) {
+TEST_F(ResumeTest, RefusesAnotherRunByName) {
   Job job = SmallJob();
   job.data.class_name = {"neg", "pos"};
   job.data.column_name = {"age", "kind"};

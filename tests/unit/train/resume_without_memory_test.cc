@@ -30,7 +30,7 @@ class ResumeWithoutMemoryTest : public ResumeTest {
 
 // What a checkpoint inside an update holds is the same, whether its micro-steps ran in parts or
 // will. Every update has 3 of them.
-TEST_F(ResumeWithoutMemoryTest, InsideAnUpdatePartsAndWholeMicroStepsGoOn) {
+TEST_F(ResumeWithoutMemoryTest, ContinuesInsideUpdateWithPartsAndWholeMicroSteps) {
   const Job job = SmallJob();
   const auto plain = ValueOrThrow(Train(job, 3, 0, "never"));
   for (const int refused : {10, 11}) {  // of update 4

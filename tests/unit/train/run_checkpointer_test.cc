@@ -49,7 +49,7 @@ class StopInsideAgreement final : public StopAgreement {
   StopAction action_;
 };
 
-TEST(RunCheckpointerTest, WithoutStopsAndSaverNothingHappens) {
+TEST(RunCheckpointerTest, DoesNothingWithoutStopsAndSaver) {
   const auto comm = MakeSingle();
   const ProgressNotifier progress;
   TrainingSummary summary;
@@ -64,7 +64,7 @@ TEST(RunCheckpointerTest, WithoutStopsAndSaverNothingHappens) {
   EXPECT_TRUE(control.Finish().ok());
 }
 
-TEST(RunCheckpointerTest, AWindowThatIsLeftIsNamed) {
+TEST(RunCheckpointerTest, NamesInterruptedWindow) {
   const auto comm = MakeSingle();
   const ProgressNotifier progress;
   for (const StopAction action : {StopAction::kExit, StopAction::kSaveBeforeStop}) {
@@ -85,7 +85,7 @@ TEST(RunCheckpointerTest, AWindowThatIsLeftIsNamed) {
 }
 
 // A program whose buffers are not saved begins its update again.
-TEST(RunCheckpointerTest, AWindowThatCannotContinueIsRepeated) {
+TEST(RunCheckpointerTest, RepeatsWindowThatCannotContinue) {
   const auto comm = MakeSingle();
   const ProgressNotifier progress;
   TrainingSummary summary;
@@ -115,7 +115,7 @@ void ExpectSaved(Communicator& comm, const std::string& folder, const Generation
     std::memcpy(values.data(), saved.buffers[i].data(), saved.buffers[i].size());
     EXPECT_FALSE(values.empty()) << found->first;
     for (std::size_t k = 0; k < values.size(); ++k) {
-      ASSERT_EQ(values[k], FakeBackend::ValueOf(found->second, static_cast<std::int64_t>(k)))
+      ASSERT_EQ(values[k], FakeBackend::ElementValue(found->second, static_cast<std::int64_t>(k)))
           << found->first;
     }
   }
@@ -170,7 +170,7 @@ class SavingCheckpointerTest : public ::testing::Test {
   TrainingSummary summary_;
 };
 
-TEST_F(SavingCheckpointerTest, SavesAtBoundariesAndWhereAWindowIsLeft) {
+TEST_F(SavingCheckpointerTest, SavesAtBoundariesAndInterruptedWindows) {
   StopInsideAgreement stops(*comm_, StopAction::kSaveStop);
   RunCheckpointer& control = *checkpointer_;
   control.BeginRun(&stops, &progress_, &summary_);
@@ -197,7 +197,7 @@ TEST_F(SavingCheckpointerTest, SavesAtBoundariesAndWhereAWindowIsLeft) {
 }
 
 // The folder of the first cannot be made.
-TEST_F(SavingCheckpointerTest, AFailedSaveDoesNotEndTheSchedule) {
+TEST_F(SavingCheckpointerTest, FailedSaveKeepsSchedule) {
   const std::string in_the_way = folder_.Write(Generation{.epoch = 1, .step = 2}.name(), "x");
   RunCheckpointer& control = *checkpointer_;
   control.BeginRun(nullptr, &progress_, &summary_);
@@ -220,7 +220,7 @@ TEST_F(SavingCheckpointerTest, AFailedSaveDoesNotEndTheSchedule) {
   EXPECT_EQ(checkpointer_->last_saved()->step, 4);
 }
 
-TEST_F(SavingCheckpointerTest, AFailedLastSaveDoesNotChangeWhyTheRunStops) {
+TEST_F(SavingCheckpointerTest, FailedLastSaveKeepsStopReason) {
   const std::string in_the_way = folder_.Write(Generation{.epoch = 1, .step = 3}.name(), "x");
   StopInsideAgreement stops(*comm_, StopAction::kSaveStop);
   RunCheckpointer& control = *checkpointer_;
@@ -233,7 +233,7 @@ TEST_F(SavingCheckpointerTest, AFailedLastSaveDoesNotChangeWhyTheRunStops) {
               IsError(ErrorKind::kTempFail, "after update 3", in_the_way));
 }
 
-TEST_F(SavingCheckpointerTest, ASaveIsPostponedWhileTwoAreNotWritten) {
+TEST_F(SavingCheckpointerTest, PostponesSaveWhileTwoArePending) {
   RunCheckpointer& control = *checkpointer_;
   control.BeginRun(nullptr, &progress_, &summary_);
   disk_hangs_ = true;
@@ -257,7 +257,7 @@ TEST_F(SavingCheckpointerTest, ASaveIsPostponedWhileTwoAreNotWritten) {
 }
 
 // As the state of the best evaluation, which would be gone.
-TEST_F(SavingCheckpointerTest, AStateThatIsToBeKeptWaitsForTheDisk) {
+TEST_F(SavingCheckpointerTest, KeptStateWaitsForDisk) {
   RunCheckpointer& control = *checkpointer_;
   control.BeginRun(nullptr, &progress_, &summary_);
   disk_hangs_ = true;
@@ -276,7 +276,7 @@ TEST_F(SavingCheckpointerTest, AStateThatIsToBeKeptWaitsForTheDisk) {
 }
 
 // Each of two ranks has accumulated for itself.
-TEST(RunCheckpointerTest, TheBytesOfAWindowAreThoseOfAllRanks) {
+TEST(RunCheckpointerTest, WindowBytesCoverAllRanks) {
   const TempFolder folder;
   Job job = SmallRegression();
   job.batch = {.target = 20, .micro = 4};
@@ -312,7 +312,7 @@ TEST(RunCheckpointerTest, TheBytesOfAWindowAreThoseOfAllRanks) {
   EXPECT_EQ(records[0].bytes, parameters + 2 * parameters);
 }
 
-TEST_F(SavingCheckpointerTest, ARequestIsSavedOnce) {
+TEST_F(SavingCheckpointerTest, SavesOncePerRequest) {
   const TempFolder run_dir;
   const std::string file = run_dir.Write("SAVE", "");
   StopAgreement stops(*comm_, {.run_dir = run_dir.path(), .checkpoints = true});
@@ -337,7 +337,7 @@ TEST_F(SavingCheckpointerTest, ARequestIsSavedOnce) {
 }
 
 // A save is guessed to take hours, which the job does not have; then one took milliseconds.
-TEST_F(SavingCheckpointerTest, StopsAreJudgedByWhatTheLastSaveTook) {
+TEST_F(SavingCheckpointerTest, StopsUseDurationOfLastSave) {
   const auto job_end = std::chrono::steady_clock::now() + std::chrono::minutes(10);
   StopAgreement stops(
       *comm_, {.job_end = job_end, .checkpoints = true, .save_guess = std::chrono::hours(3)});

@@ -15,7 +15,7 @@
 namespace gaccd {
 namespace {
 
-TEST(StopOptionsTest, HaveWhatTheFlagsAndTheJobStepSay) {
+TEST(StopOptionsTest, FollowFlagsAndJobStep) {
   const auto comm = MakeSingle();
   const auto before = Clocks::Steady::now();
   const auto clocks = Clocks::Compare(*comm, [] { return 999'940.0; });
@@ -45,7 +45,7 @@ TEST(StopOptionsTest, HaveWhatTheFlagsAndTheJobStepSay) {
 }
 
 // The other ranks wait in a collective for rank 0, which waits for the attempt before.
-TEST(OwnerPatienceTest, EndsBeforeTheOtherRanksCountThisOneAsMissing) {
+TEST(OwnerPatienceTest, EndsBeforeOtherRanksTimeOut) {
   for (const std::int64_t bound : {1, 20, 42, 60, 3600}) {
     Flags flags;
     flags.run_dir = "/run";
@@ -63,7 +63,7 @@ Environment Variables(const std::map<std::string, std::string>& values) {
   };
 }
 
-TEST(TimingTest, IsOnWhereChoicesAreKeptUnlessTheFlagSaysOtherwise) {
+TEST(TimingTest, IsOnIfChoicesAreKeptUnlessFlagDisablesIt) {
   const Environment home = Variables({{"HOME", "/home/a"}});
   const Environment nowhere = Variables({});
   struct Case {

@@ -29,9 +29,9 @@ Status Compare(const SourceSpec& other, const SourceSpec& other_eval,
   });
 }
 
-TEST(SameDataTest, EqualCopiesAreFine) { EXPECT_OK(Compare(Usual(), Usual())); }
+TEST(SameDataTest, AcceptsEqualCopies) { EXPECT_OK(Compare(Usual(), Usual())); }
 
-TEST(SameDataTest, ACopyOfAnotherSizeIsNamedWithItsRank) {
+TEST(SameDataTest, NamesRankWithCopyOfAnotherSize) {
   SyntheticSpec stale = Usual();
   stale.samples = 229;
   EXPECT_THAT(Compare(stale, Usual()),
@@ -39,14 +39,14 @@ TEST(SameDataTest, ACopyOfAnotherSizeIsNamedWithItsRank) {
                       "have '230 samples", "rank 2 on ", "has '229 samples"));
 }
 
-TEST(SameDataTest, ACopyWithOtherContentIsNamed) {
+TEST(SameDataTest, NamesCopyWithOtherContent) {
   SyntheticSpec other = Usual();
   other.seed = 4;
   EXPECT_THAT(Compare(other, Usual()), HasMessage(HasSubstr("training data must be the same")));
   EXPECT_THAT(Compare(Usual(), other), HasMessage(HasSubstr("evaluation data must be the same")));
 }
 
-TEST(SameDataTest, ACopyWithOtherTargetsOrLabelsIsNamed) {
+TEST(SameDataTest, NamesCopyWithOtherTargetsOrLabels) {
   SyntheticSpec noisy = Usual();  // the same features
   noisy.noise = 0.5;
   EXPECT_THAT(Compare(noisy, Usual()), HasMessage(HasSubstr("training data must be the same")));
@@ -69,7 +69,7 @@ TEST(SameDataTest, ACopyWithOtherTargetsOrLabelsIsNamed) {
               HasMessage(HasSubstr("training data must be the same")));
 }
 
-TEST(SameDataTest, ASetOfOneSample) {
+TEST(SameDataTest, HandlesOneSample) {
   SyntheticSpec one = Usual();
   one.samples = 1;
   EXPECT_TRUE(Compare(Usual(), Usual()).ok());

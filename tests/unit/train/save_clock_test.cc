@@ -10,7 +10,7 @@
 namespace gaccd {
 namespace {
 
-TEST(SaveClockTest, LooksSeldomAndInTime) {
+TEST(SaveClockTest, ChecksRarelyButInTime) {
   EXPECT_EQ(UpdatesUntilNextCheck(0, 0, 600), 1);
   EXPECT_EQ(UpdatesUntilNextCheck(10, 1000, 610), 30'000) << "half of what is left";
   EXPECT_EQ(UpdatesUntilNextCheck(600, 1000, 600), 1);
@@ -30,7 +30,7 @@ TEST(SaveClockTest, LooksSeldomAndInTime) {
   EXPECT_LT(elapsed, 600.05);
 }
 
-TEST(SaveClockTest, ByUpdatesItIsTheSameAfterARestart) {
+TEST(SaveClockTest, UpdateIntervalIsSameAfterRestart) {
   const auto comm = MakeSingle();
   SaveClock clock({.every_updates = 4}, 6);
   std::vector<std::int64_t> saves;
@@ -43,7 +43,7 @@ TEST(SaveClockTest, ByUpdatesItIsTheSameAfterARestart) {
 }
 
 // Updates of 10 s. The clock of rank 1, whose time does not advance, does not count.
-TEST(SaveClockTest, ByTimeItCountsFromTheLastSave) {
+TEST(SaveClockTest, IntervalStartsAtLastSave) {
   const Status status = RunThreadRanks(2, {}, [](Communicator& comm) -> Status {
     SaveClock::Clock::time_point now{};
     SaveClock clock({.every_seconds = 600}, 5, [&] { return now; });

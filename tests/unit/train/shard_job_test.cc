@@ -27,12 +27,12 @@ class ShardJobTest : public ShardResumeTest {
 };
 
 // Saved on 5 ranks of two nodes; continued on 3, 7 and 1, each by another mode.
-TEST_F(ShardJobTest, AnyModeContinuesAnyOtherOnAnyNodes) {
+TEST_F(ShardJobTest, AnyModeResumesAnyOtherOnAnyNodes) {
   const Nodes five = {0, 0, 0, 1, 1};
   const auto plain = TrainOn(five, Sharding::kNone, 8, "never");
   const std::string unsharded = folder_ + "/unsharded";
   std::filesystem::rename(ckpt(), unsharded);
-  const std::string saved = unsharded + PathOf(8).substr(ckpt().size());
+  const std::string saved = unsharded + CheckpointPath(8).substr(ckpt().size());
   struct Other {
     Nodes node_of;
     Sharding mode;
@@ -51,7 +51,7 @@ TEST_F(ShardJobTest, AnyModeContinuesAnyOtherOnAnyNodes) {
     for (const Other& other : continued[mode == Sharding::kNode ? 0 : 1]) {
       SCOPED_TRACE(StrCat(Name(other.mode), ", ", other.node_of.size(), " ranks"));
       const auto expected = TrainOn(other.node_of, Sharding::kNone, 0, saved);
-      const auto resumed = TrainOn(other.node_of, other.mode, 0, PathOf(8));
+      const auto resumed = TrainOn(other.node_of, other.mode, 0, CheckpointPath(8));
       EXPECT_EQ(resumed.first, 8);
       EXPECT_EQ(resumed.weights, expected.weights);
       EXPECT_EQ(resumed.averaged, expected.averaged);
@@ -60,7 +60,7 @@ TEST_F(ShardJobTest, AnyModeContinuesAnyOtherOnAnyNodes) {
   }
 }
 
-TEST_F(ShardJobTest, ThePlanSaysWhatARankKeepsAndSends) {
+TEST_F(ShardJobTest, PlanReportsStateAndTrafficPerRank) {
   Job job = MediumJob(Sharding::kNone);
   job.optimizer.group.clear();
   job.model.layer = {{"fc1", LinearSpec{10, 1000, true}},
@@ -97,7 +97,7 @@ TEST_F(ShardJobTest, ThePlanSaysWhatARankKeepsAndSends) {
   EXPECT_THAT(text, HasSubstr("      2      6  node                 4.1 MB"));
 }
 
-TEST_F(ShardJobTest, TheSelftestOfAShardedJobPassesAndCatchesMistakes) {
+TEST_F(ShardJobTest, SelftestOfShardedJobPassesAndDetectsMistakes) {
   for (const Sharding shard : {Sharding::kOptimizer, Sharding::kNode, Sharding::kNodeOptimizer}) {
     const auto test = ValueOrThrow(RunJobSelftest(
         MediumJob(shard), {.nodes = 2, .gpus_per_node = 3, .micro_batch = 2, .target_batch = 33}));
@@ -121,7 +121,7 @@ TEST_F(ShardJobTest, TheSelftestOfAShardedJobPassesAndCatchesMistakes) {
 }
 
 // Of 54 parameters, less than a block, one rank has all of the state: no cut can be wrong.
-TEST_F(ShardJobTest, TheSelftestOfAModelOfOneBlockPasses) {
+TEST_F(ShardJobTest, SelftestOfOneBlockModelPasses) {
   Job job = MediumJob(Sharding::kOptimizer);
   job.model.layer = {{"fc1", LinearSpec{10, 4, true}}, {"fc2", LinearSpec{4, 2, true}}};
   job.optimizer.group.clear();

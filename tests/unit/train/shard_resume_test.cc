@@ -12,7 +12,7 @@
 namespace gaccd::tests {
 namespace {
 
-TEST_F(ShardResumeTest, CheckpointsAndResultsAreThoseOfAnUnshardedRun) {
+TEST_F(ShardResumeTest, CheckpointsAndResultsEqualUnshardedRun) {
   const int saved_ranks = OnGpus() ? 3 : 5;
   const std::int64_t every = OnGpus() ? 4 : 8;
   const Sharding mode = OnGpus() ? Sharding::kNode : Sharding::kOptimizer;
@@ -33,12 +33,12 @@ TEST_F(ShardResumeTest, CheckpointsAndResultsAreThoseOfAnUnshardedRun) {
     EXPECT_EQ(sharded.steps, plain.steps);
     ExpectSameFiles(ckpt(), unsharded, saved_ranks, {every, 2 * every, OnGpus() ? 11 : 24});
     // Either continues the other's: what is right on so many ranks an unsharded run knows.
-    const std::string other = unsharded + PathOf(every).substr(ckpt().size());
+    const std::string other = unsharded + CheckpointPath(every).substr(ckpt().size());
     for (const int ranks : OnGpus() ? std::vector{2, 3} : std::vector{1, 3, 5, 7}) {
       SCOPED_TRACE(ranks);
-      const auto expected = ValueOrThrow(Train(unsharded_job, ranks, 0, PathOf(every)));
+      const auto expected = ValueOrThrow(Train(unsharded_job, ranks, 0, CheckpointPath(every)));
       // On CPUs also its own.
-      for (const std::string& from : {other, PathOf(every)}) {
+      for (const std::string& from : {other, CheckpointPath(every)}) {
         if (OnGpus() && from != other) continue;
         const auto resumed = ValueOrThrow(Train(Normalized(mode, precision), ranks, 0, from));
         EXPECT_EQ(resumed.first, every);
@@ -53,7 +53,7 @@ TEST_F(ShardResumeTest, CheckpointsAndResultsAreThoseOfAnUnshardedRun) {
   }
 }
 
-TEST_F(ShardResumeTest, InsideAnUpdateTheSameMicroStepsGoOn) {
+TEST_F(ShardResumeTest, ContinuesInsideUpdateWithSameMicroSteps) {
   const int ranks = OnGpus() ? 2 : 3;
   const auto plain = ValueOrThrow(Train(MediumJob(Sharding::kNone), ranks, 0, "never"));
   for (const Place& stop : {Place{1, 1}, Place{4, 2}}) {

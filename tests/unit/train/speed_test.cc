@@ -52,7 +52,7 @@ Job UnevenJob() {
   return job;
 }
 
-TEST(SpeedTest, LoadsBySpeedTrainTheSameWeights) {
+TEST(SpeedTest, LoadsBySpeedTrainSameWeights) {
   const Job job = UnevenJob();
   const TempFolder equal_dir;
   const Trained equal = Train(job, {.ranks = 4, .run_dir = equal_dir.path()});
@@ -85,7 +85,7 @@ TEST(SpeedTest, LoadsBySpeedTrainTheSameWeights) {
 }
 
 // As the program makes its plan: hosts by their names.
-TEST(SpeedTest, ThePlanOfAWorldKnowsItsHosts) {
+TEST(SpeedTest, PlanOfWorldHasHosts) {
   Job job = UnevenJob();
   const auto plan_of = [&](const std::string& speed) {
     Flags flags;
@@ -107,7 +107,7 @@ TEST(SpeedTest, ThePlanOfAWorldKnowsItsHosts) {
 
 // Ranks with different lists do not begin: their flags differ. Were they to, the audit finds the
 // wrong number of samples in the first update.
-TEST(SpeedTest, OneRankWithAnotherListIsCaught) {
+TEST(SpeedTest, DetectsRankWithOtherList) {
   const Job job = UnevenJob();
   Flags one;
   one.speed = "n[1-2]:1,n[3-4]:0.6";
@@ -137,7 +137,7 @@ TEST(SpeedTest, OneRankWithAnotherListIsCaught) {
 
 class SpeedResumeTest : public tests::ResumeTest {};
 
-TEST_F(SpeedResumeTest, AnotherSpeedContinuesWithTheSameSamples) {
+TEST_F(SpeedResumeTest, OtherSpeedContinuesWithSameSamples) {
   const Job job = tests::SmallJob();
   const auto equal = Train(job, 2, 0, "never");
   ASSERT_TRUE(equal.ok()) << equal.status().message();
@@ -163,7 +163,7 @@ TEST_F(SpeedResumeTest, AnotherSpeedContinuesWithTheSameSamples) {
 }
 
 // Too short to be measured anew: 25 updates.
-TEST_F(SpeedResumeTest, MeasuredLoadsAreThoseOfTheCheckpointOnTheSameHosts) {
+TEST_F(SpeedResumeTest, ReusesMeasuredLoadsOnSameHosts) {
   const Job job = tests::SmallJob();
   speeds_ = {1, 0.25};
   const auto whole = Train(job, 2, 8, "never");
@@ -180,7 +180,7 @@ TEST_F(SpeedResumeTest, MeasuredLoadsAreThoseOfTheCheckpointOnTheSameHosts) {
     EXPECT_EQ(inside->weights, whole->weights);
   }
   ranks_per_node_ = 1;
-  const auto elsewhere = Train(job, 2, 0, PathOf(8));
+  const auto elsewhere = Train(job, 2, 0, CheckpointPath(8));
   ASSERT_TRUE(elsewhere.ok()) << elsewhere.status().message();
   EXPECT_EQ(elsewhere->loads, LoadsText(*MakePlan(job, 2)));
   EXPECT_EQ(elsewhere->warnings,
@@ -188,11 +188,12 @@ TEST_F(SpeedResumeTest, MeasuredLoadsAreThoseOfTheCheckpointOnTheSameHosts) {
             "run on 1xnode0,1xnode1\n");
   ranks_per_node_ = 0;
   loads_ = {};
-  EXPECT_EQ(Train(job, 2, 0, PathOf(8))->loads, LoadsText(*MakePlan(job, 2))) << "advice alone";
+  EXPECT_EQ(Train(job, 2, 0, CheckpointPath(8))->loads, LoadsText(*MakePlan(job, 2)))
+      << "advice alone";
 }
 
 // Speeds of 1, 1, 0.5 and 0.25, with noise, and a pause of each rank.
-std::vector<double> TimesOf(const Plan& plan, int update) {
+std::vector<double> MakeTimes(const Plan& plan, int update) {
   const double seconds[] = {1e-3, 1e-3, 2e-3, 4e-3};
   std::vector<double> busy;
   for (int rank = 0; rank < 4; ++rank) {
@@ -203,12 +204,12 @@ std::vector<double> TimesOf(const Plan& plan, int update) {
   return busy;
 }
 
-TEST(RebalancerTest, FindsTheSpeedsAndThenIsContent) {
+TEST(RebalancerTest, ConvergesToSpeeds) {
   Plan plan = *Plan::Make({.nodes = 4, .gpus_per_node = 1, .micro_batch = 8, .target_batch = 44});
   Rebalancer rebalancer(4, /*once=*/false, /*always=*/true);
   int changes = 0;
   for (int update = 0; update < 200; ++update) {
-    auto better = rebalancer.Add(TimesOf(plan, update), plan);
+    auto better = rebalancer.Add(MakeTimes(plan, update), plan);
     ASSERT_TRUE(better.ok()) << better.status().message();
     if (!*better) continue;
     ++changes;
@@ -221,14 +222,14 @@ TEST(RebalancerTest, FindsTheSpeedsAndThenIsContent) {
   EXPECT_EQ(LoadsText(plan), "2x16,1x8,1x4");
 }
 
-TEST(RebalancerTest, AdviceComesOnceAndMeasuredSpeedsAreTakenOnce) {
+TEST(RebalancerTest, AdvisesOnceAndUsesMeasuredSpeedsOnce) {
   const Plan plan =
       *Plan::Make({.nodes = 4, .gpus_per_node = 1, .micro_batch = 8, .target_batch = 44});
   for (const bool once : {false, true}) {
     Rebalancer rebalancer(4, once, /*always=*/false);
     std::vector<bool> applied;
     for (int update = 0; update < 200; ++update) {
-      const auto better = rebalancer.Add(TimesOf(plan, update), plan);  // never takes it
+      const auto better = rebalancer.Add(MakeTimes(plan, update), plan);  // never takes it
       if (*better) applied.push_back((*better)->apply);
     }
     EXPECT_EQ(applied, once ? (std::vector{true, false}) : std::vector{false});
@@ -236,7 +237,7 @@ TEST(RebalancerTest, AdviceComesOnceAndMeasuredSpeedsAreTakenOnce) {
 }
 
 // Given speeds are in any unit, measured ones relative to the fastest rank.
-TEST(RebalancerTest, ARankWithoutSamplesIsNotTakenForFast) {
+TEST(RebalancerTest, RankWithoutSamplesIsNotFast) {
   const Plan plan = *Plan::Make(
       {.nodes = 2, .gpus_per_node = 1, .micro_batch = 8, .target_batch = 8, .speeds = {1000, 50}});
   ASSERT_EQ(LoadsText(plan), "1x8,1x0");
@@ -258,7 +259,7 @@ std::vector<double> TimesBy(const Plan& plan, std::span<const double> of_sample,
 }
 
 // Ranks slower than kMinSpeedMeasured, rightly given: loads that treat them as faster are worse.
-TEST(RebalancerTest, LoadsOfVerySlowRanksAreNotMadeWorse) {
+TEST(RebalancerTest, DoesNotWorsenLoadsOfVerySlowRanks) {
   const Plan plan = *Plan::Make({.nodes = 5,
                                  .gpus_per_node = 1,
                                  .micro_batch = 100,
@@ -272,7 +273,7 @@ TEST(RebalancerTest, LoadsOfVerySlowRanksAreNotMadeWorse) {
 }
 
 // Equal loads take one micro-step, those by speed two, which cost more than they save.
-TEST(RebalancerTest, AChangeThatDoesNotHelpIsTakenBackForGood) {
+TEST(RebalancerTest, RevertsUselessChangePermanently) {
   const Plan equal =
       *Plan::Make({.nodes = 2, .gpus_per_node = 1, .micro_batch = 10, .target_batch = 20});
   ASSERT_EQ(equal.accum_steps(), 1);
@@ -289,7 +290,7 @@ TEST(RebalancerTest, AChangeThatDoesNotHelpIsTakenBackForGood) {
 }
 
 // A gain below kMinGain is noise.
-TEST(RebalancerTest, NearlyEqualRanksKeepTheirLoads) {
+TEST(RebalancerTest, NearlyEqualRanksKeepLoads) {
   const Plan plan =
       *Plan::Make({.nodes = 2, .gpus_per_node = 1, .micro_batch = 50, .target_batch = 100});
   Rebalancer rebalancer(2, true, true);
@@ -299,7 +300,7 @@ TEST(RebalancerTest, NearlyEqualRanksKeepTheirLoads) {
 }
 
 // Stopped inside an update after the loads have changed: the checkpoint has the plan of its update.
-TEST_F(SpeedResumeTest, ACheckpointAfterAChangeOfLoadsIsSound) {
+TEST_F(SpeedResumeTest, CheckpointAfterLoadChangeIsValid) {
   Job job = tests::SmallJob();
   job.data.eval.reset();
   job.epochs = 6;
@@ -325,7 +326,7 @@ TEST_F(SpeedResumeTest, ACheckpointAfterAChangeOfLoadsIsSound) {
 }
 
 // The times of the ranks are real; rank 2 reads at a quarter of the others' speed.
-TEST(SpeedTest, MeasuredSpeedsChangeTheLoadsAndNothingElse) {
+TEST(SpeedTest, MeasuredSpeedsChangeLoadsOnly) {
   Job job = UnevenJob();
   job.data.eval.reset();
   job.epochs = 0;
@@ -383,7 +384,7 @@ class TurningData final : public Dataset {
 
 // The times of an update arrive with those of the next one: of the first one after a change they
 // are those of the loads before, and do not count.
-TEST(SpeedTest, TimesOfTheLoadsBeforeAreNotThoseOfTheNewOnes) {
+TEST(SpeedTest, DiscardsTimesOfPreviousLoads) {
   constexpr std::int64_t kBatch = 12;
   constexpr std::int64_t kFirst = Rebalancer::kWarmUp + Rebalancer::kUpdates + 1;
   Job job = UnevenJob();
@@ -404,7 +405,7 @@ TEST(SpeedTest, TimesOfTheLoadsBeforeAreNotThoseOfTheNewOnes) {
               ::testing::ElementsAre(StrCat(kFirst), StrCat(2 * kFirst)));
 }
 
-TEST(SpeedTest, LoadsThatCannotChangeAreRefused) {
+TEST(SpeedTest, RefusesFixedLoads) {
   Job job = UnevenJob();
   EXPECT_THAT(Train(job, {.ranks = 1, .loads = {.always = true}}).status[0],
               IsError(ErrorKind::kConfig, "expected 2 to 4096 ranks, found 1"));

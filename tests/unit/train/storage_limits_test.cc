@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(StorageLimitsTest, ManyBytesAreWaitedForLonger) {
+TEST(StorageLimitsTest, WaitsLongerForMoreBytes) {
   EXPECT_EQ(SaveLimit(60s, 0), 30s);
   EXPECT_EQ(SaveLimit(60s, 1e9), 30s);
   EXPECT_EQ(SaveLimit(60s, 28e9), 560s) << "at 50 MB/s";
@@ -22,7 +22,7 @@ TEST(StorageLimitsTest, ManyBytesAreWaitedForLonger) {
 }
 
 // Also where the other ranks are gone.
-TEST(StorageLimitsTest, AWriteThatTakesLongGivesSignsOfLife) {
+TEST(StorageLimitsTest, LongWriteSendsHeartbeats) {
   const auto gate = std::make_shared<std::promise<void>>();
   int ticks = 0;
   const auto tick = [&] {
@@ -36,7 +36,7 @@ TEST(StorageLimitsTest, AWriteThatTakesLongGivesSignsOfLife) {
   EXPECT_GE(ticks, 2);
 }
 
-TEST(StorageLimitsTest, AWriteWithoutMemoryIsAnErrorLikeOthers) {
+TEST(StorageLimitsTest, WriteWithoutMemoryIsAnError) {
   EXPECT_THAT(WriteWithin(60s, "a", nullptr, []() -> Status { throw std::bad_alloc(); }),
               IsError(ErrorKind::kConfig, "no memory for 'a'"));
 }

@@ -36,7 +36,7 @@ class TargetScheduleTest : public ResumeTest {
   }
 };
 
-TEST_F(TargetScheduleTest, IsOneTrainingOnAnyRanks) {
+TEST_F(TargetScheduleTest, IsSameOnAnyRanks) {
   const auto alone = ValueOrThrow(Train(ChangingJob(), 1, 0, "never"));
   for (const int ranks : {3, 5, 14}) {  // of 13 samples one of 14 ranks has none
     SCOPED_TRACE(ranks);
@@ -64,7 +64,7 @@ TEST_F(TargetScheduleTest, ContinuesInEveryStage) {
   for (const std::int64_t step : {4, 8, 12, 16, 20}) {
     for (const int ranks : {5, 2}) {
       SCOPED_TRACE(StrCat("from update ", step, " on ", ranks, " ranks"));
-      const auto rest = ValueOrThrow(Train(ChangingJob(), ranks, 0, PathOf(step)));
+      const auto rest = ValueOrThrow(Train(ChangingJob(), ranks, 0, CheckpointPath(step)));
       EXPECT_EQ(rest.first, step);
       EXPECT_LT(tests::Distance(rest.weights, whole.weights), 1e-6);
       EXPECT_EQ(rest.targets, step < 17 ? whole.targets : std::vector<std::string>{"17"})
@@ -74,11 +74,11 @@ TEST_F(TargetScheduleTest, ContinuesInEveryStage) {
 }
 
 // Of the same size, the next update would take other samples.
-TEST_F(TargetScheduleTest, RefusesWhatTookOtherSamplesBefore) {
+TEST_F(TargetScheduleTest, RefusesCheckpointWithOtherSamples) {
   ASSERT_TRUE(Train(ChangingJob(), 2, 20, "never").ok());
   Job earlier = ChangingJob();
   earlier.batch.target_schedule->stage[2].at_update = 15;
-  EXPECT_THAT(Train(earlier, 2, 0, PathOf(20)),
+  EXPECT_THAT(Train(earlier, 2, 0, CheckpointPath(20)),
               IsError(ErrorKind::kConfig, "update 20 took 21 samples after"));
   // On more ranks a stage that is rounded down to whole micro-batches has another batch.
   Job floor = ChangingJob();
@@ -87,10 +87,11 @@ TEST_F(TargetScheduleTest, RefusesWhatTookOtherSamplesBefore) {
                                         {.at_update = 2, .at_samples = {}, .target = 35}};
   std::filesystem::remove_all(ckpt());
   ASSERT_TRUE(Train(floor, 1, 6, "never").ok());
-  EXPECT_THAT(Train(floor, 3, 0, PathOf(6)), IsError(ErrorKind::kConfig, "update 6 took 35"));
+  EXPECT_THAT(Train(floor, 3, 0, CheckpointPath(6)),
+              IsError(ErrorKind::kConfig, "update 6 took 35"));
 }
 
-TEST_F(TargetScheduleTest, TheRateFollowsTheBatchAndTheSamples) {
+TEST_F(TargetScheduleTest, RateFollowsBatchAndSamples) {
   const Job job = ChangingJob();
   const Plan plan = ValueOrThrow(tests::MakePlan(job, 3));
   const UpdateSchedule schedule = ValueOrThrow(MakeUpdateSchedule(job, plan, 230));
@@ -104,7 +105,7 @@ TEST_F(TargetScheduleTest, TheRateFollowsTheBatchAndTheSamples) {
   EXPECT_NEAR(last, job.optimizer.lr * 21 / 13 * 0.1, 1e-12);
 }
 
-TEST_F(TargetScheduleTest, StrictRefusesAStageThatIsNotExact) {
+TEST_F(TargetScheduleTest, StrictRefusesInexactStage) {
   Job job = ChangingJob();
   job.batch.rounding = Rounding::kFloor;
   job.batch.micro = 1;
@@ -120,7 +121,7 @@ TEST_F(TargetScheduleTest, StrictRefusesAStageThatIsNotExact) {
   EXPECT_THAT(plan(32), IsError(ErrorKind::kConfig, "30 for the target 32"));
 }
 
-TEST(TargetScheduleJobTest, RefusesWhatHasNoOrder) {
+TEST(TargetScheduleJobTest, RefusesUnorderedStages) {
   const auto parse = [](const std::string& batch) {
     return ParseJobText(
                "name: 'x' model { mlp { widths: [4, 2] } loss { mean_squared_error {} } } data { "

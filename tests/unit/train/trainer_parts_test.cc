@@ -45,7 +45,7 @@ UpdateSchedule Schedule() {
   return *UpdateSchedule::Make({.dataset_size = kSamples, .batch = 20, .epochs = 2});
 }
 
-BatchFeed FeedOf(const Dataset& data, int ranks, int rank) {
+BatchFeed MakeFeed(const Dataset& data, int ranks, int rank) {
   return *BatchFeed::Make(data, SampleOrder(7, kSamples, true), Schedule(), PlanFor(ranks), rank);
 }
 
@@ -61,11 +61,11 @@ std::vector<std::int64_t> Take(Prefetcher& batches, std::int64_t steps,
   return ids;
 }
 
-TEST(BatchFeedTest, TwoPassesReadEveryUpdateTwice) {
+TEST(BatchFeedTest, ReadsEveryUpdateTwiceForTwoPasses) {
   const EmptyDataset data(kSamples);
   BatchFeed feed = *BatchFeed::Make(data, SampleOrder(7, kSamples, true), Schedule(), PlanFor(2), 1,
                                     TwoPassContrastive);
-  BatchFeed once = FeedOf(data, 2, 1);
+  BatchFeed once = MakeFeed(data, 2, 1);
   FakeEngine<> engine;
   ASSERT_TRUE(feed.Start(engine, 0).ok());
   ASSERT_TRUE(once.Start(engine, 0).ok());
@@ -79,7 +79,7 @@ TEST(BatchFeedTest, TwoPassesReadEveryUpdateTwice) {
 }
 
 // Of 4 samples each rank takes one; of the last 3 the fast rank takes all, in 3 micro-steps.
-TEST(BatchFeedTest, ASmallerUpdateMayHaveMoreMicroStepsWhereSpeedsDiffer) {
+TEST(BatchFeedTest, SmallerUpdateMayHaveMoreMicroStepsIfSpeedsDiffer) {
   const EmptyDataset data(7);
   const Plan plan = *Plan::Make({.nodes = 1,
                                  .gpus_per_node = 4,
@@ -103,13 +103,13 @@ TEST(BatchFeedTest, OtherLoadsMayHaveSeveralMicroSteps) {
   EXPECT_EQ(feed->max_micro_steps(), 2);
 }
 
-TEST(BatchFeedTest, TheRanksTakeEverySampleOnceAnEpoch) {
+TEST(BatchFeedTest, TakesEverySampleOncePerEpoch) {
   const EmptyDataset data(kSamples);
   const UpdateSchedule schedule = Schedule();
   std::map<std::int64_t, int> taken;
   for (int rank = 0; rank < 3; ++rank) {
     FakeEngine<> engine;
-    BatchFeed feed = FeedOf(data, 3, rank);
+    BatchFeed feed = MakeFeed(data, 3, rank);
     ASSERT_TRUE(feed.Start(engine, 0).ok());
     std::set<std::int64_t> sizes;
     std::vector<std::vector<std::int64_t>> first;
@@ -132,13 +132,13 @@ TEST(BatchFeedTest, TheRanksTakeEverySampleOnceAnEpoch) {
 
 // Every micro-batch is read when the update has said that it waits for it; should it not say so,
 // after a while.
-TEST(RunUpdateTest, SaysThatItWaitsForData) {
+TEST(RunUpdateTest, ReportsWaitForData) {
   const EmptyDataset data(kSamples);
   std::counting_semaphore<> waits{0};
   bool held = true;
   const tests::HeldData slow(
       data, [&] { held = held && waits.try_acquire_for(std::chrono::seconds(10)); });
-  BatchFeed feed = FeedOf(slow, 1, 0);
+  BatchFeed feed = MakeFeed(slow, 1, 0);
   FakeEngine<> engine;
   ASSERT_TRUE(feed.Start(engine, 0).ok());
   using heartbeat::Phase;
@@ -159,7 +159,7 @@ TEST(RunUpdateTest, SaysThatItWaitsForData) {
   waits.release(kSamples);  // the thread is to end
 }
 
-TEST(ReplicaCheckTest, IsDueEverySoManyUpdatesAndAtTheEnd) {
+TEST(ReplicaCheckTest, IsDueEveryNUpdatesAndAtEnd) {
   const auto comm = MakeSingle();
   const ReplicaCheck check(*comm, 4, 10);
   const ReplicaCheck never(*comm, 0, 10);
@@ -169,7 +169,7 @@ TEST(ReplicaCheckTest, IsDueEverySoManyUpdatesAndAtTheEnd) {
   }
 }
 
-TEST(ReplicaCheckTest, ADigestThatDiffersIsFoundByAllRanks) {
+TEST(ReplicaCheckTest, AllRanksDetectDifferentDigest) {
   class Other : public tests::FakeBackend {
    public:
     Status CopyOut(std::string_view, EngineBuffer, std::int64_t, std::span<float> to) override {
@@ -198,7 +198,7 @@ TEST(ReplicaCheckTest, ADigestThatDiffersIsFoundByAllRanks) {
 }
 
 // Times are reported one update late.
-TEST(ControlWordsTest, TheSlowRankIsInTheRecord) {
+TEST(ControlWordsTest, RecordNamesSlowRank) {
   ExpectOk(RunThreadRanks(3, {}, [](Communicator& comm) -> Status {
     ControlWords words(comm);
     for (int update = 1; update <= 2; ++update) {
@@ -250,7 +250,7 @@ struct Alone {
   NonfiniteHandler handler;
 };
 
-TEST(NonfiniteHandlerTest, SkipsUpdatesUntilThereAreTooMany) {
+TEST(NonfiniteHandlerTest, SkipsUpdatesUpToLimit) {
   Alone a(OnNonfinite::kSkipUpdate);
   for (const int finite_after : {3, 0}) {
     UpdateResult result{.divisor = 20, .finite = false};
@@ -267,7 +267,7 @@ TEST(NonfiniteHandlerTest, SkipsUpdatesUntilThereAreTooMany) {
   }
 }
 
-TEST(NonfiniteHandlerTest, RepeatsAnUpdateWithoutTheOffenders) {
+TEST(NonfiniteHandlerTest, RepeatsUpdateWithoutOffenders) {
   Alone a(OnNonfinite::kDropMicroBatch);
   UpdateResult result{.samples = 20, .divisor = 20, .finite = false};
   EXPECT_OK(a.handler.Settle(a.first, &result));
@@ -282,7 +282,7 @@ TEST(NonfiniteHandlerTest, RepeatsAnUpdateWithoutTheOffenders) {
 }
 
 // Nobody is looked for, and nothing is repeated. It is no sign of a training that diverges.
-TEST(NonfiniteHandlerTest, SkipsUpdatesWithoutLabelsWhateverThePolicy) {
+TEST(NonfiniteHandlerTest, SkipsUpdatesWithoutLabelsForAnyPolicy) {
   for (const OnNonfinite policy :
        {OnNonfinite::kStop, OnNonfinite::kSkipUpdate, OnNonfinite::kDropMicroBatch}) {
     Alone a(policy);
@@ -301,7 +301,7 @@ TEST(NonfiniteHandlerTest, SkipsUpdatesWithoutLabelsWhateverThePolicy) {
   }
 }
 
-TEST(NonfiniteHandlerTest, WhatToChangeIsSaid) {
+TEST(NonfiniteHandlerTest, ReportsAdvice) {
   Job job;
   job.optimizer.lr = 0.5;
   const std::string remedy = Remedy(job, OnNonfinite::kStop, false);
@@ -314,7 +314,7 @@ TEST(NonfiniteHandlerTest, WhatToChangeIsSaid) {
   EXPECT_THAT(Remedy(job, OnNonfinite::kSkipUpdate, true), Not(HasSubstr("optimizer.lr")));
 }
 
-TEST(NonfiniteHandlerTest, ExplainsOnlyWhatWasNotFinite) {
+TEST(NonfiniteHandlerTest, ExplainsOnlyNonFiniteUpdates) {
   Alone a(OnNonfinite::kStop);
   EXPECT_THAT(a.handler.Explain(a.first, {ErrorKind::kInternal, "audit"}), HasMessage("audit"));
   EXPECT_EQ(a.engine->micro_steps, 0);

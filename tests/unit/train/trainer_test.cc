@@ -44,7 +44,7 @@ Job SmallJob(std::int64_t target, std::int64_t micro) {
 
 // The same samples in the same updates, so the same weights, however many ranks share the work and
 // however they cut it.
-TEST(Trainer, WeightsDoNotDependOnTheTopology) {
+TEST(Trainer, WeightsDoNotDependOnTopology) {
   const Trained one = Train(SmallJob(37, 37), {.ranks = 1});
   EXPECT_EQ(one.summary[0].updates, 14);  // 2 x (6 of 37 and one of 8)
   EXPECT_EQ(one.summary[0].samples, 460);
@@ -68,7 +68,7 @@ std::string EventsOfRankOne(const std::string& run_dir) {
 }
 
 // An allocation that fails changes no sample, and is reported in the events of its rank.
-TEST(Trainer, AMicroBatchWithoutMemoryRunsInParts) {
+TEST(Trainer, MicroBatchWithoutMemoryRunsInParts) {
   const Job job = SmallJob(37, 4);
   const Trained plain = Train(job, {});
   const TempFolder folder;
@@ -92,7 +92,7 @@ TEST(Trainer, AMicroBatchWithoutMemoryRunsInParts) {
 }
 
 // What came before is reported where the run ends for it, and the other ranks do not wait.
-TEST(Trainer, ARankWithoutMemoryEndsTheRunWithAdvice) {
+TEST(Trainer, RankWithoutMemoryEndsRunWithAdvice) {
   const TempFolder folder;
   const tests::Training training{.run_dir = folder.path(),
                                  .refused_rank = 1,
@@ -101,7 +101,7 @@ TEST(Trainer, ARankWithoutMemoryEndsTheRunWithAdvice) {
   const Status first = RunThreadRanks(training.ranks, {}, [&](Communicator& comm) {
     Status& mine = trained.status[static_cast<std::size_t>(comm.rank())];
     mine = tests::TrainOnRank(comm, SmallJob(37, 4), training,
-                              tests::ChoiceOf(training, comm.rank()), nullptr, &trained);
+                              tests::ChoiceForRank(training, comm.rank()), nullptr, &trained);
     return mine;
   });
   EXPECT_THAT(first, IsError(ErrorKind::kConfig, "update 1", "one sample is not divided"));
@@ -134,7 +134,7 @@ std::vector<std::string> LossesWithDropout(std::uint64_t seed) {
   return tests::OfSteps(folder.path(), "loss");
 }
 
-TEST(Trainer, EveryUpdateAndEverySeedDropsOtherUnits) {
+TEST(Trainer, DropoutDependsOnUpdateAndSeed) {
   const std::vector<std::string> one = LossesWithDropout(1);
   const std::vector<std::string> two = LossesWithDropout(2);
   ASSERT_EQ(one.size(), 2U);
@@ -143,7 +143,7 @@ TEST(Trainer, EveryUpdateAndEverySeedDropsOtherUnits) {
   EXPECT_EQ(LossesWithDropout(1), one);
 }
 
-TEST(Trainer, CarryUsesEverySampleOnceToo) {
+TEST(Trainer, CarryUsesEverySampleOnce) {
   Job job = SmallJob(37, 4);
   job.batch.last_cycle = LastCycle::kCarry;
   const TrainingSummary carried = Train(job, {}).summary[0];
@@ -153,7 +153,7 @@ TEST(Trainer, CarryUsesEverySampleOnceToo) {
   EXPECT_EQ(Train(job, {}).summary[0].samples, 2 * 6 * 37);
 }
 
-TEST(Trainer, DivergenceStopsTheRunOnEveryRank) {
+TEST(Trainer, DivergenceStopsEveryRank) {
   Job job = SmallJob(37, 4);
   job.optimizer.lr = 1e30;
   for (const Status& status : Train(job, {}).status) {
@@ -172,7 +172,7 @@ TEST(Trainer, RefusesEvaluationDataOfAnotherKind) {
               IsError(ErrorKind::kConfig, "targets f32 [2], found"));
 }
 
-TEST(Trainer, TheBestEvaluationIsToldByAMetricOfTheJob) {
+TEST(Trainer, BestEvaluationUsesJobMetric) {
   Job job = SmallJob(37, 4);
   job.evaluation.metric = "r2";
   const auto comm = MakeSingle();
@@ -196,7 +196,7 @@ Job ContrastiveJob() {
 }
 
 // A sample alone has no other to be compared with: loss and gradient are 0.
-TEST(Trainer, RefusesAContrastiveUpdateOfOneSample) {
+TEST(Trainer, RefusesContrastiveUpdateOfOneSample) {
   Job job = ContrastiveJob();
   const auto comm = MakeSingle();
   const auto open = [&](std::int64_t target) {
@@ -211,7 +211,7 @@ TEST(Trainer, RefusesAContrastiveUpdateOfOneSample) {
 }
 
 // Measuring changes nothing of the training.
-TEST(Trainer, MeasuresTheNoiseScaleInEveryNthUpdate) {
+TEST(Trainer, MeasuresNoiseScaleEveryNUpdates) {
   Job job = SmallJob(37, 4);
   const Trained plain = Train(job, {.ranks = 3});
   job.noise_scale_every = 4;
@@ -230,7 +230,7 @@ TEST(Trainer, MeasuresTheNoiseScaleInEveryNthUpdate) {
   }
 }
 
-TEST(Trainer, RefusesTheNoiseScaleOfAContrastiveLoss) {
+TEST(Trainer, RefusesNoiseScaleOfContrastiveLoss) {
   Job job = ContrastiveJob();
   job.noise_scale_every = 1;
   const auto comm = MakeSingle();
@@ -239,7 +239,7 @@ TEST(Trainer, RefusesTheNoiseScaleOfAContrastiveLoss) {
 }
 
 // A variance needs two values of a channel: two samples, or an image of two pixels.
-TEST(Trainer, RefusesABatchNormOfOneValueInAnUpdate) {
+TEST(Trainer, RefusesBatchNormOfOneValuePerUpdate) {
   const auto open = [](const Shape& image, std::int64_t target) {
     Job job = SmallJob(37, 4);
     const std::vector<LayerSpec> head = {{"image", UnflattenSpec{image[0], image[1], image[2]}},
@@ -277,7 +277,7 @@ class PartlyUnlabelled final : public Dataset {
   SampleSpec spec_ = TargetSample({10}, 2);
 };
 
-TEST(Trainer, RefusesDataWithoutAnyLabelBeforeItTrains) {
+TEST(Trainer, RefusesDataWithoutLabelsBeforeTraining) {
   const Job job = SmallJob(37, 4);
   const auto comm = MakeSingle();
   const auto open = [&](std::int64_t train, std::int64_t eval) {
@@ -317,7 +317,7 @@ TEST(Trainer, LoadsWeightsThatWereSaved) {
   EXPECT_EQ(parameters[3], parameters[0]);
 }
 
-TEST(Trainer, RankZeroGivesSignsOfLifeWhileItLoadsWeights) {
+TEST(Trainer, RankZeroSendsHeartbeatsWhileLoadingWeights) {
   const TempFolder folder;
   const std::string path = folder.Path("weights");
   const Job job = SmallJob(37, 4);
@@ -335,7 +335,7 @@ TEST(Trainer, RankZeroGivesSignsOfLifeWhileItLoadsWeights) {
 }
 
 // The last layer is new, and no rank but the last one trains it.
-TEST(Trainer, LoadsWeightsIntoAPipelineWithNewOnes) {
+TEST(Trainer, LoadsWeightsIntoPipelineWithNewParameters) {
   const TempFolder folder;
   const std::string path = folder.Path("weights");
   const auto loaded = [&](int stages) {
@@ -370,14 +370,14 @@ TEST(Trainer, LoadsWeightsIntoAPipelineWithNewOnes) {
   EXPECT_EQ(loaded(2), whole);
 }
 
-TEST(Trainer, RefusesDataSmallerThanTheBatch) {
+TEST(Trainer, RefusesDataSmallerThanBatch) {
   const Job job = SmallJob(231, 4);
   const auto comm = MakeSingle();
   EXPECT_THAT(tests::OpenInputs(*comm, job, *MakePlan(job, 1)),
               IsError(ErrorKind::kConfig, "230", "231"));
 }
 
-TEST(Agree, AllGetTheErrorOfTheLowestRank) {
+TEST(Agree, ReturnsErrorOfLowestRankOnAllRanks) {
   std::mutex mutex;
   std::vector<Agreement> agreements;
   const Status run = RunThreadRanks(4, {.comm = {}, .ranks_per_node = 2}, [&](Communicator& comm) {
@@ -396,7 +396,7 @@ TEST(Agree, AllGetTheErrorOfTheLowestRank) {
   }
 }
 
-TEST(Agree, NobodyFailed) {
+TEST(Agree, ReturnsOkIfNoRankFailed) {
   const Status run =
       RunThreadRanks(3, {}, [](Communicator& comm) { return AgreeOn(comm, Status::Ok()).status; });
   EXPECT_TRUE(run.ok()) << run.message();

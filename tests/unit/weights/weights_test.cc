@@ -40,7 +40,7 @@ class Weights : public testing::Test {
   std::vector<float> parameters_;
 };
 
-TEST_F(Weights, ComeBackAsTheyWere) {
+TEST_F(Weights, RoundTrip) {
   ASSERT_TRUE(SaveParameters(Path(), layout_, parameters_).ok());
   std::vector<float> loaded(parameters_.size());
   const auto report = ValueOrThrow(LoadParameters(Path(), layout_, loaded));
@@ -48,7 +48,7 @@ TEST_F(Weights, ComeBackAsTheyWere) {
   EXPECT_EQ(ToText(report), "weights " + Path() + ": 2 of 2 parameters are loaded");
 }
 
-TEST_F(Weights, OfOthersMayLackThePrefixAndHoldCopiesAndBuffers) {
+TEST_F(Weights, AcceptsMissingPrefixCopiesAndBuffers) {
   const WeightNames names{
       .prefix = "fc.", .buffers = {".mask"}, .tied = {{"head.weight", "fc.weight"}}};
   const std::vector<std::int64_t> shape = {3, 2};
@@ -75,7 +75,7 @@ TEST_F(Weights, OfOthersMayLackThePrefixAndHoldCopiesAndBuffers) {
               HasMessage(testing::HasSubstr("two tensors")));
 }
 
-TEST_F(Weights, HaveTheNamesAndShapesOfAStateDict) {
+TEST_F(Weights, HaveNamesAndShapesOfStateDict) {
   ASSERT_TRUE(SaveParameters(Path(), layout_, parameters_).ok());
   const auto file = ValueOrThrow(ReadSafetensors(Path()));
   ASSERT_EQ(file.tensors.size(), 2U);
@@ -85,7 +85,7 @@ TEST_F(Weights, HaveTheNamesAndShapesOfAStateDict) {
   EXPECT_EQ(file.tensors[1].shape, (Shape{3}));
 }
 
-TEST_F(Weights, AreRefusedWhenTheyAreOfAnotherModel) {
+TEST_F(Weights, RefusesAnotherModel) {
   const std::vector<float> values(6);
   const std::vector<std::int64_t> weight = {3, 2};
   const std::vector<std::int64_t> turned = {2, 3};
@@ -113,7 +113,7 @@ TEST_F(Weights, AreRefusedWhenTheyAreOfAnotherModel) {
 }
 
 // All that does not fit is reported at once: the first few of each kind, and how many there are.
-TEST_F(Weights, AllThatDoesNotFitIsNamed) {
+TEST_F(Weights, NamesAllMismatches) {
   const std::vector<std::int64_t> weight = {4, 2};
   const std::vector<std::int64_t> one = {1};
   const std::vector<float> values(8);
@@ -134,7 +134,7 @@ TEST_F(Weights, AllThatDoesNotFitIsNamed) {
 }
 
 // The hint is a flag that can be given as it is.
-TEST_F(Weights, AHeadOfAnotherShapeAndBatchNormGetAHint) {
+TEST_F(Weights, GivesHintForHeadAndBatchNorm) {
   const std::vector<std::int64_t> weight = {4, 2};
   const std::vector<std::int64_t> four = {4};
   const std::vector<float> values(8);
@@ -158,13 +158,13 @@ TEST_F(Weights, AHeadOfAnotherShapeAndBatchNormGetAHint) {
                                         testing::HasSubstr("without it"))));
 }
 
-TEST_F(Weights, AFileOfPyTorchIsNamedAsSuch) {
+TEST_F(Weights, NamesPyTorchFile) {
   std::ofstream(Path(), std::ios::binary) << "PK\x03\x04" << std::string(60, '\x08');
   std::vector<float> loaded(parameters_.size());
   EXPECT_THAT(LoadParameters(Path(), layout_, loaded), IsError(ErrorKind::kData, "save_file"));
 }
 
-TEST_F(Weights, ANewHeadKeepsItsInitialValuesWhereThatIsAsked) {
+TEST_F(Weights, NewHeadKeepsInitialValuesOnRequest) {
   const std::vector<std::int64_t> shape = {3, 2};
   const std::vector<std::int64_t> four = {4};
   const std::vector<float> values = {1, 2, 3, 4, 5, std::numeric_limits<float>::quiet_NaN()};
@@ -197,7 +197,7 @@ TEST_F(Weights, ANewHeadKeepsItsInitialValuesWhereThatIsAsked) {
   EXPECT_TRUE(load({.fresh = {"fc.*"}}).ok());
 }
 
-TEST_F(Weights, BuffersAreCountedByThemselves) {
+TEST_F(Weights, CountsBuffersSeparately) {
   ASSERT_TRUE(layout_.Add("bn.running_mean", {3}, kNoDecay, /*frozen=*/true).ok());
   ASSERT_TRUE(layout_.Add("bn.running_var", {3}, kNoDecay, /*frozen=*/true).ok());
   for (const std::size_t buffer : {2, 3}) layout_.SetBuffer(buffer);
@@ -213,7 +213,7 @@ TEST_F(Weights, BuffersAreCountedByThemselves) {
   EXPECT_EQ(ToRecord(report).loaded, 1);
 }
 
-TEST_F(Weights, TensorsAreLeftOverWhereThatIsAsked) {
+TEST_F(Weights, AllowsUnusedTensorsOnRequest) {
   const std::vector<std::int64_t> shape = {3, 2};
   const std::vector<std::int64_t> three = {3};
   const std::vector<float> values(6);
@@ -238,7 +238,7 @@ TEST_F(Weights, TensorsAreLeftOverWhereThatIsAsked) {
 }
 
 // As BertModel's files: without the prefix, and with positions as i64.
-TEST_F(Weights, BuffersOfOtherTypesAreNoWeights) {
+TEST_F(Weights, IgnoresBuffersOfOtherTypes) {
   const std::string header =
       R"({"weight":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]},)"
       R"("bias":{"dtype":"F32","shape":[3],"data_offsets":[24,36]},)"
@@ -260,7 +260,7 @@ TEST_F(Weights, BuffersOfOtherTypesAreNoWeights) {
 }
 
 // Heads, epsilon and activation have no shape: other ones would be another model in silence.
-TEST(TransformersConfigTest, OfAnotherModelIsRefusedByName) {
+TEST(TransformersConfigTest, RefusesAnotherModelByName) {
   const ModelSpec bert{.architecture = BertSpec{.context = 128, .heads = 6}};
   const ModelSpec gpt{.architecture = GptSpec{.heads = 4}};
   const auto check = [](const ModelSpec& model, const std::string& key, const std::string& value) {
@@ -307,7 +307,7 @@ TEST(TransformersConfigTest, OfAnotherModelIsRefusedByName) {
   EXPECT_TRUE(CheckTransformersConfig("[]", {.layer = {{"fc", LinearSpec{1, 1}}}}).ok());
 }
 
-TEST(TransformersConfigTest, ANewTableMayHaveAnotherSize) {
+TEST(TransformersConfigTest, NewTableMayHaveAnotherSize) {
   const ModelSpec short_texts{.architecture = BertSpec{.context = 128}};
   const ModelSpec long_texts{.architecture = BertSpec{.context = 512}};
   const std::string config = *TransformersConfig(long_texts);

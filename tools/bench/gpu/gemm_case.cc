@@ -25,7 +25,7 @@ struct Layer {
 
 // y = x W^T + b, or dx = dy W, or dW += dy^T x; of Conv1D, dW += x^T dy: "weight_in_out". y
 // and dy lie as in models.
-Result<MatmulCudaSpec> SpecOf(const std::string& part, const Layer& layer, DType dtype) {
+Result<MatmulCudaSpec> MakeMatmulSpec(const std::string& part, const Layer& layer, DType dtype) {
   const std::int64_t stride = RowStrideFor(dtype, layer.out);
   // As linear_cuda.cc widens the weight.
   const std::int64_t out =
@@ -157,8 +157,9 @@ MadeCase MakeGemmCase(const CaseArguments& arguments) {
   const std::string precision = arguments.Text("precision");
   GACCD_ASSIGN_OR_RETURN(const bool timed, arguments.Either("choice", "first", "timed"));
   const std::string part = arguments.Text("part");
-  GACCD_ASSIGN_OR_RETURN(MatmulCudaSpec spec,
-                         SpecOf(part, layer, precision == "bf16" ? DType::kBF16 : DType::kF32));
+  GACCD_ASSIGN_OR_RETURN(
+      MatmulCudaSpec spec,
+      MakeMatmulSpec(part, layer, precision == "bf16" ? DType::kBF16 : DType::kF32));
   // Of bias gradient or GELU: epilogue, kernel or none.
   const std::string with = arguments.Text("with");
   const bool sums_of_b = part == "weight_in_out";

@@ -37,7 +37,7 @@ Result<ModelSpec> Transformer(const CaseArguments& arguments) {
   return ModelSpec{.loss = SoftmaxCrossEntropySpec{}, .architecture = spec};
 }
 
-Result<ModelSpec> SpecOf(const CaseArguments& arguments) {
+Result<ModelSpec> MakeModelSpec(const CaseArguments& arguments) {
   const std::string model = arguments.Text("model");
   if (model == "mlp") return Mlp();
   if (model == "gpt") return Transformer<GptSpec>(arguments);
@@ -165,7 +165,7 @@ MadeCase MakeStepCase(const CaseArguments& arguments) {
   GACCD_ASSIGN_OR_RETURN(const std::int64_t updates, arguments.Count("updates"));
   GACCD_ASSIGN_OR_RETURN(const bool bf16, arguments.Either("precision", "f32", "bf16"));
   GACCD_ASSIGN_OR_RETURN(const bool timed, arguments.Either("choice", "first", "timed"));
-  GACCD_ASSIGN_OR_RETURN(const ModelSpec spec, SpecOf(arguments));
+  GACCD_ASSIGN_OR_RETURN(const ModelSpec spec, MakeModelSpec(arguments));
   GACCD_ASSIGN_OR_RETURN(Model model, Model::MakeWithoutData(spec));
   auto made = std::make_unique<StepCase>(std::move(model), micro, k, updates);
   const bool mlp = arguments.Text("model") == "mlp";

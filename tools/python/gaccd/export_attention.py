@@ -1,4 +1,4 @@
-"""Attention: one operation without a mask or with one of tokens, else products and a softmax."""
+"""Attention: one fused operation without a mask or with a token mask, otherwise matrix products and a softmax."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Made, repeated, scaled, shifted, viewed
+from .export_convert import Arguments, Converted, repeated, scaled, shifted, viewed
 from .export_graph import GraphBuilder
 from .export_types import HIDDEN, SAMPLES, Node
 
 
-def _known_mask(mask: torch.Tensor) -> torch.Tensor | None:
-    """What is added to the scores; None: nothing."""
+def _additive_mask(mask: torch.Tensor) -> torch.Tensor | None:
+    """The mask as values to add to the scores; None: no value is hidden."""
     added = torch.where(mask, 0.0, HIDDEN) if mask.dtype == torch.bool else mask.float().clamp(min=HIDDEN)
     return added if bool(added.any()) else None
 
@@ -24,19 +24,19 @@ def _is_causal(added: torch.Tensor) -> bool:
     return rows == columns and bool(((added <= HIDDEN * 1e-3) == hidden).all()) and not bool(added[..., ~hidden].any())
 
 
-def _seen_rows(graph: GraphBuilder, node: Any, mask: Any) -> str | None:
-    """What the weights are multiplied by, so that a query from which all keys are hidden gets 0, as of PyTorch; None: nothing."""
+def _visible_rows(graph: GraphBuilder, node: Any, mask: Any) -> str | None:
+    """Factors of the weights: 0 for queries whose keys are all hidden, as in PyTorch; None: there are no such queries."""
     if mask is None:
         return None
     if not isinstance(graph.value(mask), torch.Tensor):
-        return graph.name_of(node, mask) if mask.meta["val"].dtype == torch.bool else None
+        return graph.value_name(node, mask) if mask.meta["val"].dtype == torch.bool else None
     known = graph.for_all_samples(node, mask)
     seen = (known if known.dtype == torch.bool else known > -math.inf).any(-1, keepdim=True)
     return None if bool(seen.all()) else graph.constant(node, seen.float())
 
 
-def _added(graph: GraphBuilder, node: Any, a: Arguments) -> tuple[bool, str | None]:
-    """Whether it is causal, and the name of what is added to the scores."""
+def _score_bias(graph: GraphBuilder, node: Any, a: Arguments) -> tuple[bool, str | None]:
+    """Whether the attention is causal, and the name of the value to add to the scores."""
     rows, columns = graph.shape(a["query"])[-2], graph.shape(a["key"])[-2]
     mask = a["attn_mask"]
     if mask is None:
@@ -44,20 +44,20 @@ def _added(graph: GraphBuilder, node: Any, a: Arguments) -> tuple[bool, str | No
             return a["is_causal"], None
         return False, graph.constant(node, _causal(rows, columns))
     if isinstance(graph.value(mask), torch.Tensor):
-        added = _known_mask(graph.for_all_samples(node, mask))
+        added = _additive_mask(graph.for_all_samples(node, mask))
         if added is None or _is_causal(added):
             return added is not None, None
         return False, graph.constant(node, added)
-    name = graph.name_of(node, mask)
+    name = graph.value_name(node, mask)
     if mask.meta["val"].dtype == torch.bool:  # 1 becomes 0, 0 becomes HIDDEN
         name = shifted(graph, node, scaled(graph, node, name, -HIDDEN), HIDDEN)
     return False, name
 
 
-def _keys_of_data(graph: GraphBuilder, mask: Any) -> tuple[Any, bool] | None:
+def _mask_input(graph: GraphBuilder, mask: Any) -> tuple[Any, bool] | None:
     """The model input from which this mask is computed, 1 for each visible token, and whether the mask is also causal; None
     for another mask. Determined by evaluation, because such masks are computed in many ways."""
-    given = graph.given(mask)
+    given = graph.required_inputs(mask)
     if len(given) != 1 or mask.meta["val"].dtype != torch.bool or given[0].meta["val"].dim() != 2:
         return None
     length = given[0].meta["val"].shape[1]
@@ -75,9 +75,9 @@ def _keys_of_data(graph: GraphBuilder, mask: Any) -> tuple[Any, bool] | None:
     return None
 
 
-def _for_all_heads(graph: GraphBuilder, node: Any, x: Any, heads: int) -> str:
-    """Each head of keys or values for a group of queries."""
-    sizes, name = graph.sizes(node, graph.shape(x)), graph.name_of(node, x)
+def _repeat_for_heads(graph: GraphBuilder, node: Any, x: Any, heads: int) -> str:
+    """Repeats each head of keys or values for its group of query heads."""
+    sizes, name = graph.sizes(node, graph.shape(x)), graph.value_name(node, x)
     if sizes[1] == heads:
         return name
     samples, own, length, width = sizes
@@ -86,36 +86,36 @@ def _for_all_heads(graph: GraphBuilder, node: Any, x: Any, heads: int) -> str:
     return viewed(graph, node, name, [samples, heads, length, width])
 
 
-def attention(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+def attention(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     if len(graph.shape(a["query"])) == 4:
-        return _of_heads(graph, node, a)
-    return _of_other_ranks(graph, node, a)
+        return _attention_4d(graph, node, a)
+    return _attention_any_rank(graph, node, a)
 
 
-def _of_other_ranks(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    """[samples, .., length, width]: whatever is between are heads."""
+def _attention_any_rank(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """[samples, .., length, width]: all dimensions between samples and length count heads."""
     shapes = [graph.sizes(node, graph.shape(a[name])) for name in ("query", "key", "value")]
     if any(len(one) < 3 or one[1:-2] != shapes[0][1:-2] for one in shapes):
         raise graph.refuse(node, f"expected queries [samples, .., length, width] and keys and values of as many, found {shapes}")
     if any(size < 0 for size in shapes[0][1:]):
         raise graph.refuse(node, "its samples are in several dimensions, or not the first; permute before it")
-    query, key, value = (viewed(graph, node, graph.name_of(node, a[name]), [one[0], math.prod(one[1:-2]), *one[-2:]])
+    query, key, value = (viewed(graph, node, graph.value_name(node, a[name]), [one[0], math.prod(one[1:-2]), *one[-2:]])
                          for name, one in zip(("query", "key", "value"), shapes))
     scale, usual = _scale(a, shapes[0][-1])
-    causal, added = _added(graph, node, a)
+    causal, added = _score_bias(graph, node, a)
     if usual and not a["dropout_p"] and added is None and shapes[0] == shapes[1] == shapes[2]:
         y = graph.emit(node, Node("attention", [query, key, value], {"causal": causal}))
     else:
         added = graph.constant(node, _causal(shapes[0][-2], shapes[1][-2])) if causal else added
-        added, seen = (None if one is None else _of_flat_heads(graph, node, one, a["attn_mask"], shapes[0][1:-2])
-                       for one in (added, _seen_rows(graph, node, a["attn_mask"])))
+        added, seen = (None if one is None else _flatten_mask_heads(graph, node, one, a["attn_mask"], shapes[0][1:-2])
+                       for one in (added, _visible_rows(graph, node, a["attn_mask"])))
         products = _products(graph, node, (scaled(graph, node, query, scale), key, value), added, seen, a["dropout_p"])
         y = graph.emit(node, products)
     return viewed(graph, node, y, graph.sizes(node))
 
 
-def _of_flat_heads(graph: GraphBuilder, node: Any, name: str, mask: Any, heads: list[int]) -> str:
-    """What is made of the mask [samples, .., rows, columns], under the shape [samples, heads, rows, columns]."""
+def _flatten_mask_heads(graph: GraphBuilder, node: Any, name: str, mask: Any, heads: list[int]) -> str:
+    """A value computed from the mask [samples, .., rows, columns], in the shape [samples, heads, rows, columns]."""
     sizes = list(graph.tensor(name).shape) if graph.is_parameter(name) else graph.sizes(node, graph.shape(mask))
     if len(sizes) <= 2:
         return name
@@ -128,7 +128,7 @@ def _of_flat_heads(graph: GraphBuilder, node: Any, name: str, mask: Any, heads: 
 
 
 def _scale(a: Arguments, width: int) -> tuple[float, bool]:
-    """What scores are multiplied by, and whether that is the usual 1 / sqrt(width) of the fused operations."""
+    """The factor of the scores, and whether it is the default 1 / sqrt(width) of the fused operations."""
     scale = width ** -0.5 if a["scale"] is None else float(a["scale"])
     return scale, math.isclose(scale, width ** -0.5, rel_tol=1e-6)
 
@@ -138,7 +138,7 @@ def _causal(rows: int, columns: int) -> torch.Tensor:
 
 
 def _products(graph: GraphBuilder, node: Any, given: tuple[str, str, str], added: str | None, seen: str | None, dropout: float) -> Node:
-    """given: scaled queries, keys and values; added: to the scores; seen: what the weights are multiplied by."""
+    """given: scaled queries, keys and values; added: bias of the scores; seen: factors of the weights."""
     query, key, value = given
     scores = graph.emit(node, Node("matmul", [query, key], {"transpose": True}))
     scores = graph.emit(node, Node("add", [scores, added], {})) if added is not None else scores
@@ -148,21 +148,21 @@ def _products(graph: GraphBuilder, node: Any, given: tuple[str, str, str], added
     return Node("matmul", [weights, value], {"transpose": False})
 
 
-def _of_heads(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+def _attention_4d(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     sizes = graph.sizes(node, graph.shape(a["query"]))
     heads, (scale, usual) = sizes[1], _scale(a, sizes[-1])
     fused = not a["dropout_p"] and usual and all(
         graph.sizes(node, graph.shape(a[name])) == sizes for name in ("key", "value"))
     mask = a["attn_mask"]
-    keys = _keys_of_data(graph, mask) if fused and isinstance(mask, torch.fx.Node) else None
+    keys = _mask_input(graph, mask) if fused and isinstance(mask, torch.fx.Node) else None
     if keys is not None:
-        given = [graph.name_of(node, a[name]) for name in ("query", "key", "value")]
-        return Node("masked_attention", [*given, graph.raw_name(node, keys[0])], {"causal": keys[1]})
-    causal, added = _added(graph, node, a)
+        given = [graph.value_name(node, a[name]) for name in ("query", "key", "value")]
+        return Node("masked_attention", [*given, graph.raw_value_name(node, keys[0])], {"causal": keys[1]})
+    causal, added = _score_bias(graph, node, a)
     if added is None and fused:
-        return Node("attention", [graph.name_of(node, a[name]) for name in ("query", "key", "value")], {"causal": causal})
+        return Node("attention", [graph.value_name(node, a[name]) for name in ("query", "key", "value")], {"causal": causal})
     if causal:
         added = graph.constant(node, _causal(sizes[2], sizes[2]))
-    query = scaled(graph, node, graph.name_of(node, a["query"]), scale)
-    key, value = (_for_all_heads(graph, node, a[name], heads) for name in ("key", "value"))
-    return _products(graph, node, (query, key, value), added, _seen_rows(graph, node, mask), a["dropout_p"])
+    query = scaled(graph, node, graph.value_name(node, a["query"]), scale)
+    key, value = (_repeat_for_heads(graph, node, a[name], heads) for name in ("key", "value"))
+    return _products(graph, node, (query, key, value), added, _visible_rows(graph, node, mask), a["dropout_p"])

@@ -1,4 +1,4 @@
-"""What the converters of export_ops.py, export_layout.py and export_values.py share."""
+"""Helpers shared by the converters of export_ops.py, export_layout.py and export_values.py."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 from .export_graph import GraphBuilder
 from .export_types import HIDDEN, Node
 
-Made = Any  # a Node, or what the value of the fx node is: a name, a constant, a list of them
-Converter = Callable[[GraphBuilder, Any, "Arguments"], Made]
+Converted = Any  # a Node, or the value of the fx node: a name, a constant, or a list of them
+Converter = Callable[[GraphBuilder, Any, "Arguments"], Converted]
 
 
 class Arguments:
-    """The arguments of a call by the names of the op's schema, with its defaults."""
+    """The arguments of a call by the names in the schema of the op, including defaults."""
 
     def __init__(self, node: Any) -> None:
         self.node = node
@@ -30,12 +30,12 @@ class Arguments:
         return self._values[name]
 
 
-def inputs_of(graph: GraphBuilder, node: Any, *arguments: Any) -> list[str]:
-    return ["" if one is None else graph.name_of(node, one) for one in arguments]
+def input_names(graph: GraphBuilder, node: Any, *arguments: Any) -> list[str]:
+    return ["" if one is None else graph.value_name(node, one) for one in arguments]
 
 
-def number_of(graph: GraphBuilder, argument: Any) -> float | None:
-    """A number that is known, also as a tensor of one value."""
+def constant_number(graph: GraphBuilder, argument: Any) -> float | None:
+    """The argument as a number if it is a constant number or tensor of one value, otherwise None."""
     value = graph.value(argument)
     if isinstance(value, torch.Tensor) and value.numel() == 1:
         return float(value)
@@ -43,7 +43,7 @@ def number_of(graph: GraphBuilder, argument: Any) -> float | None:
 
 
 def bounded(number: float) -> float:
-    """Sums and products of what hides a score, as torch.finfo(torch.float32).min does, stay numbers."""
+    """Limits a number so that sums and products of mask values, such as torch.finfo(torch.float32).min, are finite."""
     return min(max(float(number), HIDDEN), -HIDDEN)
 
 
@@ -56,7 +56,7 @@ def shifted(graph: GraphBuilder, node: Any, x: str, amount: float) -> str:
 
 
 def inverted(graph: GraphBuilder, node: Any, mask: str) -> str:
-    """1 where it is 0, and 0 where it is 1."""
+    """1 - mask."""
     return shifted(graph, node, scaled(graph, node, mask, -1), 1)
 
 
@@ -69,9 +69,9 @@ def repeated(graph: GraphBuilder, node: Any, x: str, sizes: list[int]) -> str:
 
 
 def with_samples(graph: GraphBuilder, node: Any, x: Any, name: str) -> str:
-    """x by its name, repeated for each sample where it has one row for all of them."""
+    """The name of x, repeated for each sample if x has one row for all samples."""
     sizes = graph.sizes(node, graph.shape(x))
-    return name if min(sizes, default=0) >= 0 or x in graph.of_inputs else repeated(graph, node, name, sizes)
+    return name if min(sizes, default=0) >= 0 or x in graph.input_dependent else repeated(graph, node, name, sizes)
 
 
 def sliced(graph: GraphBuilder, node: Any, x: str, dim: int, start: int, end: int, keepdim: bool = True) -> str:
@@ -84,7 +84,7 @@ def permuted(graph: GraphBuilder, node: Any, x: str, dims: list[int]) -> str:
 
 
 def limited(graph: GraphBuilder, node: Any, x: str, limit: str, sign: int) -> str:
-    """The larger (sign 1) or smaller (-1) of x and the limit, of sizes that broadcast; x and its gradient where they are equal."""
+    """max (sign 1) or min (-1) of x and the limit, broadcast; where they are equal the gradient is that of x."""
     beyond = graph.emit(node, Node("add", [limit, scaled(graph, node, x, -1)], {}))
     beyond = graph.emit(node, Node("relu", [scaled(graph, node, beyond, sign)], {}))
     return graph.emit(node, Node("add", [x, scaled(graph, node, beyond, sign)], {}))

@@ -1,4 +1,4 @@
-"""What a model computes in evaluation, and in training without what is random there."""
+"""Compares a model in evaluation with the model in training without dropout."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, Callable, Iterator
 import torch
 from torch.overrides import TorchFunctionMode
 
-from .export_lengths import Judge
+from .export_lengths import Reference
 from .export_types import ExportError
 
 DROPOUTS = ("dropout", "dropout_", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout", "scaled_dot_product_attention")
-IN_TRAINING = 5  # the argument of both functions called batch_norm that says so
+TRAINING_ARGUMENT = 5  # index of the argument `training` of both functions called batch_norm
 
 
 class _WithoutDropout(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if getattr(function, "__name__", "") == "bernoulli_" and isinstance(probability := kwargs.get("p", (*args, None)[1]), float):
-            return args[0].fill_(probability)  # the mean of the random values, by which forward divides
+            return args[0].fill_(probability)  # the mean of the random values: forward divides by it
         if getattr(function, "__name__", "") in DROPOUTS:
             if function.__name__ != "scaled_dot_product_attention":
                 return args[0] if args else kwargs["input"]
@@ -30,7 +30,7 @@ class _WithoutDropout(TorchFunctionMode):
 
 @contextlib.contextmanager
 def without_dropout(model: torch.nn.Module) -> Iterator[None]:
-    """Disables dropout, also of whole samples (stochastic depth), because random numbers differ."""
+    """Disables dropout, including that of whole samples (stochastic depth), because random numbers differ."""
     for module in model.modules():
         if re.search("drop|stochasticdepth", type(module).__name__, re.IGNORECASE):
             for name in ("p", "drop_prob"):
@@ -44,33 +44,33 @@ def without_dropout(model: torch.nn.Module) -> Iterator[None]:
 
 
 class _WithRunningStatistics(TorchFunctionMode):
-    """Batch norms as in evaluation."""
+    """Makes batch norms use running statistics, as in evaluation."""
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if getattr(function, "__name__", "") == "batch_norm":
-            if len(args) > IN_TRAINING:
-                args = (*args[:IN_TRAINING], False, *args[IN_TRAINING + 1:])
+            if len(args) > TRAINING_ARGUMENT:
+                args = (*args[:TRAINING_ARGUMENT], False, *args[TRAINING_ARGUMENT + 1:])
             else:
                 kwargs["training"] = False
         return function(*args, **kwargs)
 
 
-def difference_in_evaluation(judge: Judge, run: Callable[[], torch.Tensor], scale: float) -> float:
-    """Of what `run` computes by the judge from what it computes in training; 0.0: none, or random numbers that are no dropout.
-    ExportError: in training forward computes something else with each call, as by a counter."""
+def difference_in_evaluation(reference: Reference, run: Callable[[], torch.Tensor], scale: float) -> float:
+    """The difference between evaluation and training of what `run` computes by the reference; 0.0: none, or the model draws random
+    numbers other than dropout. ExportError: in training each call of forward gives another result, as with a counter."""
     def seeded(seed: int) -> torch.Tensor:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return run()
     expected = run()
     try:
-        with judge.in_training(), without_dropout(judge.model), _WithRunningStatistics():
+        with reference.in_training(), without_dropout(reference.model), _WithRunningStatistics():
             found, again, other = (seeded(seed) for seed in (0, 0, 1))
-    except Exception:  # of many kinds, by the model
+    except Exception:  # any type, depending on the model
         return 0.0
     if found.shape != expected.shape or not bool(found.isfinite().all()):
         return 0.0
-    if again.shape != found.shape or judge.difference(again, found, scale):
+    if again.shape != found.shape or reference.difference(again, found, scale):
         raise ExportError("in training, forward computes something else when it is called again, as by a counter or by what it keeps of the "
                           "samples before; gaccd would compute what the first call does. Give what changes as an input")
-    return 0.0 if judge.difference(other, found, scale) else judge.difference(found, expected, scale)
+    return 0.0 if reference.difference(other, found, scale) else reference.difference(found, expected, scale)

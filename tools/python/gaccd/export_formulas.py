@@ -1,20 +1,20 @@
-"""Activations and statistics that gaccd has no operation for, made of those that it has."""
+"""Activations and statistics without an operation in gaccd, composed of operations that it has."""
 
 from __future__ import annotations
 
 import math
 from typing import Any, Callable
 
-from .export_convert import Arguments, Converter, Made, inputs_of, limited, number_of, permuted, scaled, shifted, viewed
+from .export_convert import Arguments, Converter, Converted, input_names, limited, constant_number, permuted, scaled, shifted, viewed
 from .export_graph import GraphBuilder
 from .export_types import HIDDEN, Node
 
-Formula = Callable[[GraphBuilder, Any, str, Arguments], str]  # of a value by its name
+Formula = Callable[[GraphBuilder, Any, str, Arguments], str]  # takes a value by name
 
 
-def _of(formula: Formula) -> Converter:
-    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-        return formula(graph, node, graph.name_of(node, node.args[0]), a)
+def _unary_formula(formula: Formula) -> Converter:
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+        return formula(graph, node, graph.value_name(node, node.args[0]), a)
     return made
 
 
@@ -27,7 +27,7 @@ def _abs(graph: GraphBuilder, node: Any, x: str, a: Arguments | None = None) -> 
     return graph.emit(node, Node("add", both, {}))
 
 
-def _log_of_sum(graph: GraphBuilder, node: Any, x: str) -> str:
+def _log1p_exp(graph: GraphBuilder, node: Any, x: str) -> str:
     """log(1 + exp(x)) = relu(x) + log(1 + exp(-|x|))."""
     small = graph.emit(node, Node("exp", [scaled(graph, node, _abs(graph, node, x), -1)], {}))
     more = graph.emit(node, Node("log", [shifted(graph, node, small, 1)], {}))
@@ -55,26 +55,26 @@ def _erfc(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
 
 
 def _sign(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
-    """Comparisons have no gradient, as sign has none."""
+    """By comparisons, which have no gradient, like sign."""
     below = [graph.emit(node, Node("less", [scaled(graph, node, x, sign)], {"than": 0.0})) for sign in (-1, 1)]
     return graph.emit(node, Node("add", [below[0], scaled(graph, node, below[1], -1)], {}))
 
 
 def _softplus(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
-    """Above the threshold it is x, within rounding."""
+    """Above the threshold the result is x, within rounding."""
     beta = float(a["beta"])
     if beta <= 0 or float(a["threshold"]) < 15:
         raise graph.refuse(node, f"with beta {beta:g} and the threshold {a['threshold']}, expected above 0 and at least 15")
-    return scaled(graph, node, _log_of_sum(graph, node, scaled(graph, node, x, beta)), 1 / beta)
+    return scaled(graph, node, _log1p_exp(graph, node, scaled(graph, node, x, beta)), 1 / beta)
 
 
 def _mish(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
-    inner = graph.emit(node, Node("tanh", [_log_of_sum(graph, node, x)], {}))
+    inner = graph.emit(node, Node("tanh", [_log1p_exp(graph, node, x)], {}))
     return graph.emit(node, Node("mul", [x, inner], {}))
 
 
 def _elu(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
-    """Also selu, which is decomposed into it, and celu."""
+    """Also for celu, and for selu, which PyTorch decomposes into elu."""
     alpha, scale = float(a["alpha"]), float(a["scale"]) if "scale" in a else 1.0
     input_scale = float(a["input_scale"]) if "input_scale" in a else 1 / alpha
     below = graph.emit(node, Node("clamp", [x], {"least": HIDDEN, "most": 0.0}))
@@ -83,34 +83,34 @@ def _elu(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
     return graph.emit(node, Node("add", both, {}))
 
 
-def _log_softmax(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    """x less its largest, y, less the logarithm of the sum of exp(y)."""
+def _log_softmax(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """y - log(sum(exp(y))) with y = x - max(x)."""
     dims = _inner_dims(graph, node, a["self"], [a["dim"]])
     largest = _pooled(graph, node, a["self"], dims, True, 1)
-    y = graph.emit(node, Node("add", [graph.name_of(node, a["self"]), scaled(graph, node, largest, -1)], {}))
+    y = graph.emit(node, Node("add", [graph.value_name(node, a["self"]), scaled(graph, node, largest, -1)], {}))
     total = graph.emit(node, Node("sum", [graph.emit(node, Node("exp", [y], {}))], {"dims": dims, "keepdim": True}))
     return Node("add", [y, scaled(graph, node, graph.emit(node, Node("log", [total], {})), -1)], {})
 
 
-def _extreme(sign: int) -> Converter:
-    """The larger or smaller of two values; where they are equal each has half of the gradient."""
-    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+def _binary_extreme(sign: int) -> Converter:
+    """maximum and minimum of two values; where they are equal each gets half of the gradient."""
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         x, y = a["self"], a["other"]
         for one, other in ((x, y), (y, x)):
-            if (number := number_of(graph, other)) is not None:
+            if (number := constant_number(graph, other)) is not None:
                 limits: dict[str, Any] = {"least": number, "most": -HIDDEN} if sign > 0 else {"least": HIDDEN, "most": number}
-                return _mean_of_two(graph, node, *(graph.emit(node, Node(op, inputs_of(graph, node, one), limits)) for op in ("clamp", "hardtanh")))
-        one, other = inputs_of(graph, node, x, y)
-        return _mean_of_two(graph, node, limited(graph, node, one, other, sign), limited(graph, node, other, one, sign))
+                return _average(graph, node, *(graph.emit(node, Node(op, input_names(graph, node, one), limits)) for op in ("clamp", "hardtanh")))
+        one, other = input_names(graph, node, x, y)
+        return _average(graph, node, limited(graph, node, one, other, sign), limited(graph, node, other, one, sign))
     return made
 
 
-def _mean_of_two(graph: GraphBuilder, node: Any, x: str, y: str) -> Made:
+def _average(graph: GraphBuilder, node: Any, x: str, y: str) -> Converted:
     return scaled(graph, node, graph.emit(node, Node("add", [x, y], {})), 0.5)
 
 
 def _inner_dims(graph: GraphBuilder, node: Any, x: Any, dims: Any) -> list[int]:
-    """Ascending, from 0 on; none counts samples."""
+    """The dimensions as ascending non-negative numbers; ExportError if one counts samples."""
     sizes = graph.sizes(node, graph.shape(x))
     found = sorted(dim % len(sizes) for dim in (dims if dims else range(len(sizes))))
     if any(sizes[dim] < 0 for dim in found):
@@ -120,12 +120,12 @@ def _inner_dims(graph: GraphBuilder, node: Any, x: Any, dims: Any) -> list[int]:
 
 
 def _pooled(graph: GraphBuilder, node: Any, x: Any, dims: list[int], keepdim: bool, sign: int) -> str:
-    """The largest (sign 1) or smallest (-1) over these dimensions, as a pooling of rows."""
+    """max (sign 1) or min (-1) over these dimensions, as max pooling of rows."""
     sizes = graph.sizes(node, graph.shape(x))
     kept = [dim for dim in range(len(sizes)) if dim not in dims]
     if not kept:
         raise graph.refuse(node, "over all dimensions, expected one that is kept")
-    y = scaled(graph, node, permuted(graph, node, graph.name_of(node, x), [*kept, *dims]), sign)
+    y = scaled(graph, node, permuted(graph, node, graph.value_name(node, x), [*kept, *dims]), sign)
     count = math.prod(sizes[dim] for dim in dims)
     rows = viewed(graph, node, y, [sizes[kept[0]], math.prod(sizes[dim] for dim in kept[1:]), 1, count])
     pooled = graph.emit(node, Node("max_pool2d", [rows], {
@@ -134,22 +134,22 @@ def _pooled(graph: GraphBuilder, node: Any, x: Any, dims: list[int], keepdim: bo
     return viewed(graph, node, scaled(graph, node, pooled, sign), found)
 
 
-def _largest(sign: int) -> Converter:
+def _reduce_extreme(sign: int) -> Converter:
     """amax and amin."""
-    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         return _pooled(graph, node, a["self"], _inner_dims(graph, node, a["self"], a["dim"]), bool(a["keepdim"]), sign)
     return made
 
 
-def _variance_and_mean(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+def _variance_and_mean(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     dims = _inner_dims(graph, node, a["self"], a["dim"] if "dim" in a else None)
-    mean = graph.emit(node, Node("mean", inputs_of(graph, node, a["self"]), {"dims": dims, "keepdim": bool(a["keepdim"])}))
+    mean = graph.emit(node, Node("mean", input_names(graph, node, a["self"]), {"dims": dims, "keepdim": bool(a["keepdim"])}))
     return [_variance(1)(graph, node, a), mean]
 
 
-def _largest_and_place(sign: int) -> Converter:
-    """max and min over a dimension: the values, without their places."""
-    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+def _extreme_values(sign: int) -> Converter:
+    """max and min over a dimension: the values without their indices."""
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         if "dim" not in a:
             raise graph.refuse(node, "over all dimensions, expected one that is kept")
         return [_pooled(graph, node, a["self"], _inner_dims(graph, node, a["self"], [a["dim"]]), bool(a["keepdim"]), sign)]
@@ -157,7 +157,7 @@ def _largest_and_place(sign: int) -> Converter:
 
 
 def squared_distance(graph: GraphBuilder, node: Any, x: str, dims: list[int], keepdim: bool) -> tuple[str, str]:
-    """x minus its mean over these dimensions, and the mean of the squares of that."""
+    """x - mean(x) over these dimensions, and the mean of its squares."""
     mean = graph.emit(node, Node("mean", [x], {"dims": dims, "keepdim": True}))
     centered = graph.emit(node, Node("add", [x, scaled(graph, node, mean, -1)], {}))
     squares = graph.emit(node, Node("power", [centered], {"exponent": 2.0}))
@@ -165,25 +165,25 @@ def squared_distance(graph: GraphBuilder, node: Any, x: str, dims: list[int], ke
 
 
 def _variance(exponent: float) -> Converter:
-    """var, and std with the exponent 0.5."""
-    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    """var (exponent 1) and std (exponent 0.5)."""
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         dims = _inner_dims(graph, node, a["self"], a["dim"] if "dim" in a else None)
         count = math.prod(graph.shape(a["self"])[dim] for dim in dims)
         less = float(a["unbiased"]) if "unbiased" in a else 1.0 if a["correction"] is None else float(a["correction"])
         if count <= less:
             raise graph.refuse(node, f"of {count} values less {less:g}, expected more values")
-        _, squares = squared_distance(graph, node, graph.name_of(node, a["self"]), dims, "keepdim" in a and bool(a["keepdim"]))
+        _, squares = squared_distance(graph, node, graph.value_name(node, a["self"]), dims, "keepdim" in a and bool(a["keepdim"]))
         found = scaled(graph, node, squares, count / (count - less))
         return found if exponent == 1 else graph.emit(node, Node("power", [found], {"exponent": exponent}))
     return made
 
 
-def _trilinear(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    """nn.Bilinear: a linear layer of the products of each two values."""
+def _trilinear(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """nn.Bilinear: a linear layer on the products of all pairs of values."""
     x, weight, y = (graph.sizes(node, graph.shape(a[name])) for name in ("i1", "i2", "i3"))
     if [a["expand1"], a["expand2"], a["expand3"], a["sumdim"]] != [[1, 3], [0], [1, 2], [2, 3]] or len(weight) != 3:
         raise graph.refuse(node, "in another form than that of nn.Bilinear")
-    first, matrix, second = inputs_of(graph, node, a["i1"], a["i2"], a["i3"])
+    first, matrix, second = input_names(graph, node, a["i1"], a["i2"], a["i3"])
     both = [viewed(graph, node, first, [*x, 1]), viewed(graph, node, second, [y[0], 1, y[1]])]
     products = viewed(graph, node, graph.emit(node, Node("mul", both, {})), [x[0], x[1] * y[1]])
     matrix = viewed(graph, node, matrix, [weight[0], weight[1] * weight[2]])
@@ -191,10 +191,12 @@ def _trilinear(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 FORMULAS: dict[str, Converter] = {
-    "abs": _of(_abs), "softplus": _of(_softplus), "mish": _of(_mish), **dict.fromkeys(("elu", "celu"), _of(_elu)),
-    **dict.fromkeys(("log_softmax", "_log_softmax"), _log_softmax), "log1p": _of(_log1p), "expm1": _of(_expm1), "sign": _of(_sign),
-    "log2": _of(_log(1 / math.log(2))), "log10": _of(_log(1 / math.log(10))), "exp2": _of(_exp2), "erfc": _of(_erfc),
-    "maximum": _extreme(1), "minimum": _extreme(-1), "amax": _largest(1), "amin": _largest(-1),
-    "max": _largest_and_place(1), "min": _largest_and_place(-1),
+    "abs": _unary_formula(_abs), "softplus": _unary_formula(_softplus), "mish": _unary_formula(_mish),
+    **dict.fromkeys(("elu", "celu"), _unary_formula(_elu)), "log1p": _unary_formula(_log1p), "expm1": _unary_formula(_expm1),
+    "sign": _unary_formula(_sign), "log2": _unary_formula(_log(1 / math.log(2))), "log10": _unary_formula(_log(1 / math.log(10))),
+    "exp2": _unary_formula(_exp2), "erfc": _unary_formula(_erfc),
+    **dict.fromkeys(("log_softmax", "_log_softmax"), _log_softmax),
+    "maximum": _binary_extreme(1), "minimum": _binary_extreme(-1), "amax": _reduce_extreme(1), "amin": _reduce_extreme(-1),
+    "max": _extreme_values(1), "min": _extreme_values(-1),
     "_trilinear": _trilinear, "var": _variance(1), "std": _variance(0.5), "var_mean": _variance_and_mean,
 }

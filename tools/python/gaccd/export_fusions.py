@@ -1,4 +1,4 @@
-"""Several operations that are one of gaccd's: activations that are written out, RMS norm, gates as in SwiGLU, rotary positions."""
+"""Fuses several operations into one of gaccd: composed activations, RMS norm, gates as in SwiGLU, rotary positions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .export_graph import GraphBuilder
 from .export_types import HIDDEN, Node
 
 Values = Callable[..., torch.Tensor]
-# What is computed value by value, by op.
+# Elementwise operations, by op.
 BY_VALUE: dict[str, Values] = {
     "scale": lambda a, x: x * a["factor"], "shift": lambda a, x: x + a["amount"], "power": lambda a, x: x ** a["exponent"],
     "exp": lambda _, x: x.exp(), "erf": lambda _, x: x.erf(), "tanh": lambda _, x: x.tanh(), "sigmoid": lambda _, x: x.sigmoid(),
@@ -25,9 +25,9 @@ ACTIVATIONS: list[tuple[Node, Callable[[torch.Tensor], torch.Tensor]]] = [
     (Node("silu", [], {}), F.silu), (Node("hardswish", [], {}), F.hardswish), (Node("tanh", [], {}), torch.tanh),
     (Node("sigmoid", [], {}), torch.sigmoid),
 ]
-TRIED = torch.linspace(-9, 9, 361, dtype=torch.float64)
+PROBES = torch.linspace(-9, 9, 361, dtype=torch.float64)
 TOLERANCE = 1e-6
-DEEPEST = 10  # operations from an activation's value to its input
+MAX_DEPTH = 10  # max operations from the result of an activation to its input
 GATES = {"silu": "silu_mul", "sigmoid": "sigmoid_mul", "gelu": "gelu_mul"}
 
 
@@ -51,39 +51,39 @@ class Fusions:
                     self.nodes[name] = made
 
     def inputs(self, name: str, op: str, **attributes: Any) -> list[str] | None:
-        """Of this node; None: it is another one, or with other attributes."""
+        """The inputs of this node; None: it has another op or other attributes."""
         node = self.nodes.get(name)
         fits = node is not None and node.op == op and all(node.attributes.get(key) == value for key, value in attributes.items())
         return node.inputs if node is not None and fits else None
 
     def either(self, node: Node) -> Iterator[tuple[str, str]]:
-        """The inputs of a sum or product, both ways round."""
+        """The inputs of a sum or product in both orders."""
         yield node.inputs[0], node.inputs[1]
         yield node.inputs[1], node.inputs[0]
 
-    # An activation is recognised by its values, not by its form.
+    # Recognises an activation by its values, not by its form.
     def activation(self, name: str, node: Node) -> Node | None:
         if node.op not in ("mul", "scale", "add"):
             return None
         above = self._above(name)
         if not any(self.nodes[one].op not in ("scale", "shift", "mul", "add") for one in above if one in self.nodes):
-            return None  # a sum or product of values
+            return None  # only sums and products
         for x in above[1:]:
             found = self._values(name, x)
             if found is None:
                 continue
             for known, function in ACTIVATIONS:
-                if float((found - function(TRIED)).abs().max()) <= TOLERANCE:
+                if float((found - function(PROBES)).abs().max()) <= TOLERANCE:
                     return dataclasses.replace(known, inputs=[x])
         return None
 
     def _above(self, name: str) -> list[str]:
-        """What it is computed of value by value, the nearest first."""
+        """The values that this one is computed from elementwise, the nearest first."""
         found, left = [name], [(name, 0)]
         while left:
             one, depth = left.pop(0)
             node = self.nodes.get(one)
-            if node is None or node.op not in BY_VALUE or depth == DEEPEST:
+            if node is None or node.op not in BY_VALUE or depth == MAX_DEPTH:
                 continue
             for given in node.inputs:
                 if given not in found:
@@ -92,19 +92,19 @@ class Fusions:
         return found
 
     def _values(self, name: str, x: str, depth: int = 0) -> torch.Tensor | None:
-        """Of `name` where x is TRIED; None: it depends on more than x."""
+        """The values of `name` if x is PROBES; None: it depends on more than x."""
         if name == x:
-            return TRIED
+            return PROBES
         node = self.nodes.get(name)
-        if node is None or node.op not in BY_VALUE or depth > DEEPEST or self._limits_more(node):
+        if node is None or node.op not in BY_VALUE or depth > MAX_DEPTH or self._limits_more(node):
             return None
         given = [self._values(one, x, depth + 1) for one in node.inputs]
         return None if any(one is None for one in given) else BY_VALUE[node.op](node.attributes, *given)
 
     def _limits_more(self, node: Node) -> bool:
-        """Whether it may differ where nothing was tried, as a clamp to [-20, 20] does."""
+        """Whether the node may differ outside of PROBES, as a clamp to [-20, 20] does."""
         limits = [abs(float(node.attributes[key])) for key in ("least", "most") if key in node.attributes]  # type: ignore[arg-type]
-        return any(float(TRIED[-1]) <= one < -HIDDEN for one in limits)
+        return any(float(PROBES[-1]) <= one < -HIDDEN for one in limits)
 
     # weight (x rsqrt(mean(x^2) + eps))
     def rms_norm(self, name: str, node: Node) -> Node | None:
@@ -115,13 +115,13 @@ class Fusions:
             if product is None or product.op != "mul" or not self.graph.is_parameter(weight):
                 continue
             for x, inverse in self.either(product):
-                eps = self._eps_of(inverse, x)
+                eps = self._match_rms_eps(inverse, x)
                 if eps is not None and list(self.graph.tensor(weight).shape) == self.shapes.get(x, [])[-1:]:
                     return Node("rms_norm", [x, weight], {"eps": eps})
         return None
 
-    def _eps_of(self, inverse: str, x: str) -> float | None:
-        """Where it is 1 / sqrt(mean(x^2) + eps), the mean over the last dimension."""
+    def _match_rms_eps(self, inverse: str, x: str) -> float | None:
+        """eps if `inverse` is 1 / sqrt(mean(x^2) + eps), the mean over the last dimension; otherwise None."""
         shifted = self.inputs(inverse, "power", exponent=-0.5)
         mean = self.inputs(shifted[0], "shift") if shifted else None
         square = self.inputs(mean[0], "mean", dims=[len(self.shapes.get(x, [])) - 1], keepdim=True) if mean else None
@@ -137,12 +137,12 @@ class Fusions:
             activation = self.nodes.get(gate)
             shape = self.shapes.get(gate)
             if (activation is not None and activation.op in GATES and shape and shape == self.shapes.get(other)
-                    and self._of_samples(gate) == self._of_samples(other)):
+                    and self._depends_on_samples(gate) == self._depends_on_samples(other)):
                 return Node(GATES[activation.op], [activation.inputs[0], other], activation.attributes)
         return None
 
-    def _of_samples(self, name: str) -> bool:
-        """Whether it depends on the samples; else it has one row for all of them, as what begins as zeros does."""
+    def _depends_on_samples(self, name: str) -> bool:
+        """Whether the value depends on the samples; otherwise it has one row for all samples, like an initial state of zeros."""
         found, left = set(), [name]
         inputs = {one.name for one in self.graph.inputs}
         while left:
@@ -168,7 +168,7 @@ class Fusions:
         return None
 
     def _are_angles(self, name: str, x: str) -> bool:
-        """A constant for each position and value."""
+        """Whether `name` is a constant with one value per position and column of x."""
         shape = self.shapes.get(x, [])
         if not self.graph.is_constant(name) or len(shape) < 2:
             return False

@@ -1,4 +1,4 @@
-"""Gradients of the model's own: gaccd has those of the operations of forward alone."""
+"""Refuses gradients that a model defines itself: gaccd only has the gradients of the operations of forward."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any, Iterator
 
 import torch
 
-from .export_types import TORCH, ExportError, source_of
+from .export_types import TORCH, ExportError, source_location
 
-OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 def _line() -> str:
-    frames = [one for one in traceback.extract_stack() if not os.path.abspath(one.filename).startswith((TORCH, OWN))]
+    frames = [one for one in traceback.extract_stack() if not os.path.abspath(one.filename).startswith((TORCH, PACKAGE))]
     return f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "an unknown line"
 
 
-def _of_torch(name: str) -> bool:
+def _is_torch_module(name: str) -> bool:
     return name == "torch" or name.startswith("torch.")
 
 
 @contextlib.contextmanager
 def refuse_own_gradients(model: torch.nn.Module) -> Iterator[None]:
-    """ExportError where forward, which runs meanwhile, calls a torch.autograd.Function or a hook of gradients."""
+    """Raises ExportError if forward calls a torch.autograd.Function or registers a gradient hook in this context."""
     for name, module in model.named_modules():
         if module._backward_hooks or module._backward_pre_hooks:
             raise ExportError(f"{name or 'the model'}: has a backward hook, which may change gradients; gaccd calls none. Remove it first")
@@ -36,18 +36,18 @@ def refuse_own_gradients(model: torch.nn.Module) -> Iterator[None]:
     enter, leave = torch.inference_mode.__enter__, torch.inference_mode.__exit__
 
     def checked_apply(cls: type, *args: Any, **kwargs: Any) -> Any:
-        if not _of_torch(cls.__module__):
+        if not _is_torch_module(cls.__module__):
             raise ExportError(f"{cls.__qualname__}: a torch.autograd.Function with a backward of its own, which gaccd cannot follow; "
                               f"write it with operations of PyTorch; it is called at {_line()}")
         return apply.__get__(None, cls)(*args, **kwargs)
 
     def checked_hook(tensor: torch.Tensor, hook: Any) -> Any:
-        if not _of_torch(getattr(hook, "__module__", None) or ""):
+        if not _is_torch_module(getattr(hook, "__module__", None) or ""):
             raise ExportError(f"Tensor.register_hook: a hook may change the gradient; gaccd calls none; it is called at {_line()}")
         return register_hook(tensor, hook)
 
     def enter_no_grad(mode: Any) -> None:
-        """torch.export records no_grad, and no inference_mode."""
+        """Enters no_grad instead, because torch.export does not record inference_mode."""
         mode.no_grad = torch.no_grad() if mode.mode else contextlib.nullcontext()
         mode.no_grad.__enter__()
 
@@ -64,10 +64,10 @@ def refuse_own_gradients(model: torch.nn.Module) -> Iterator[None]:
 
 
 def check_no_grad(model: torch.nn.Module, program: Any) -> None:
-    """Where gradients stop; decompositions forget it."""
+    """Refuses models that stop gradients. Called before decompositions, which remove the marks."""
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     parameters = program.graph_signature.inputs_to_parameters
-    depends: set[Any] = set()  # on what is trained
+    depends: set[Any] = set()  # nodes that depend on trained parameters
     for node in program.graph.nodes:
         if parameters.get(node.name) in trained or depends.intersection(node.all_input_nodes):
             depends.add(node)
@@ -77,7 +77,7 @@ def check_no_grad(model: torch.nn.Module, program: Any) -> None:
             raise _stopped("Tensor.detach_() of", model, node)
         if "set_grad_enabled" in str(node.target) and node.args[0] is False:
             users = [one for one in program.graph.nodes if node in one.all_input_nodes]
-            raise _stopped("torch.no_grad() or inference_mode() over", model, users[0] if users and not source_of(node) else node)
+            raise _stopped("torch.no_grad() or inference_mode() over", model, users[0] if users and not source_location(node) else node)
 
 
 def _stopped(what: str, model: torch.nn.Module, node: Any) -> ExportError:
@@ -86,4 +86,4 @@ def _stopped(what: str, model: torch.nn.Module, node: Any) -> ExportError:
     way = ("spectral_norm changes its vectors in each forward; weight_norm of torch.nn.utils.parametrizations does not" if spectral
            else "freeze parameters by requires_grad_(False) instead")
     return ExportError(f"{what} a trained parameter or what depends on one: gaccd cannot stop a gradient; {way}; "
-                       f"near {source_of(node) or 'an unknown line'}")
+                       f"near {source_location(node) or 'an unknown line'}")

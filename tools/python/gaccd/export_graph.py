@@ -1,4 +1,4 @@
-"""From the graph of torch.export to that of proto/graph.proto."""
+"""Converts the graph of torch.export to that of proto/graph.proto."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, Iterator, Mapping
 
 import torch
 
-from .export_types import HIDDEN, SAMPLES, ExportError, Input, Node, Refused, SampleMask, Uniform, is_random, source_of
+from .export_types import HIDDEN, SAMPLES, ExportError, Input, Node, Refused, SampleMask, Uniform, is_random, source_location
 
-MOST_CONSTANT = 1 << 24  # values
+MAX_CONSTANT = 1 << 24  # values
 PREDICTIONS = ("logits", "prediction_logits", "prediction_outputs")  # among several outputs with names
 
 
@@ -23,17 +23,17 @@ class GraphBuilder:
         self.program = program
         self.inputs = inputs
         self.nodes: list[tuple[str, Node, str]] = []
-        self._names: dict[Any, Any] = {}  # fx node -> name, or what is known now: a tensor, a number, a SampleMask
-        self.ids: dict[str, str] = {}  # names of integers of the data, and of what input they are
-        self._numbers: dict[str, str] = {}  # their names as numbers
-        self.constants: dict[str, torch.Tensor] = dict(others.constants) if others else {}  # that the graph keeps
+        self._names: dict[Any, Any] = {}  # fx node -> name, or its constant value: a tensor, a number, a SampleMask
+        self.ids: dict[str, str] = {}  # name of an integer value of the data -> name of its input
+        self._numbers: dict[str, str] = {}  # name of such a value -> name of its copy as floats
+        self.constants: dict[str, torch.Tensor] = dict(others.constants) if others else {}  # constants of the file
         self._kept_constants: set[str] = set(self.constants)
         self._next_constant: int = others._next_constant if others else 0
-        self.masks_used: set[Any] = set()  # fx nodes that draw them
-        self.folded = 0  # calls that are known now
-        self.of_inputs: set[Any] = set()  # fx nodes that depend on them; others have one row for all samples in the file
+        self.masks_used: set[Any] = set()  # fx nodes that draw masks
+        self.folded = 0  # number of calls evaluated as constants
+        self.input_dependent: set[Any] = set()  # fx nodes that depend on inputs; others have one row for all samples in the file
         self._batch: Any = None
-        self.own: dict[str, torch.Tensor] = {}  # of the state_dict, each tensor once
+        self.own: dict[str, torch.Tensor] = {}  # tensors of the state_dict, each once
         self.aliases: dict[str, list[str]] = {}
         self._canonical: dict[str, str] = {}
         for name, tensor in tensors.items():
@@ -50,31 +50,31 @@ class GraphBuilder:
         self._check_weights()
         self._check_changes()
 
-    # What the converters of export_ops.py ask.
+    # Interface of the converters.
 
     def refuse(self, node: Any, why: str) -> ExportError:
-        return ExportError(f"{node.target}: {why}; it is called at {source_of(node) or 'an unknown line'}")
+        return ExportError(f"{node.target}: {why}; it is called at {source_location(node) or 'an unknown line'}")
 
     def value(self, argument: Any) -> Any:
         """The name of a value, a constant tensor, or the argument itself."""
         return self._names[argument] if isinstance(argument, torch.fx.Node) else argument
 
-    def name_of(self, node: Any, argument: Any) -> str:
-        """Of what a node of the file takes: numbers."""
-        name = self.raw_name(node, argument)
+    def value_name(self, node: Any, argument: Any) -> str:
+        """The name of the value as floats, as nodes of the file take it."""
+        name = self.raw_value_name(node, argument)
         if name not in self.ids:
             return name
         if name not in self._numbers:
             self._numbers[name] = self.emit(node, Node("numbers", [name], {}))
         return self._numbers[name]
 
-    def raw_name(self, node: Any, argument: Any) -> str:
-        """The same, where ids may stay ids."""
+    def raw_value_name(self, node: Any, argument: Any) -> str:
+        """The name of the value; ids stay integers."""
         value = self.value(argument)
         if isinstance(value, str):
             return value
         if isinstance(value, torch.Tensor):
-            return self._of_rows_of_samples(node, argument) or self.constant(node, self.for_all_samples(node, argument))
+            return self._repeat_sample_rows(node, argument) or self.constant(node, self.for_all_samples(node, argument))
         if isinstance(value, Refused):
             raise value.error
         if isinstance(value, (SampleMask, Uniform)):
@@ -82,21 +82,21 @@ class GraphBuilder:
         raise self.refuse(node, f"takes {value!r}, expected a value")
 
     def keep_ids(self, made: str, of: str) -> str:
-        """`made` has other places of the same ids."""
+        """Marks `made` as ids if `of` is, after ids were moved or selected."""
         if of in self.ids:
             self.ids[made] = self.ids[of]
         return made
 
     def emit(self, node: Any, made: Node) -> str:
-        """A node of the file on the way to that of `node`."""
+        """Adds an intermediate node for `node` to the file. Returns its name."""
         name = f"{node.name}.{len(self.nodes)}"
-        self.nodes.append((name, made, source_of(node)))
+        self.nodes.append((name, made, source_location(node)))
         return name
 
     def constant(self, node: Any, tensor: torch.Tensor) -> str:
-        """Its name in the file."""
-        if tensor.numel() > MOST_CONSTANT:
-            raise self.refuse(node, f"takes a constant of {tensor.numel()} values, expected at most {MOST_CONSTANT}")
+        """Adds a constant to the file, or finds an equal one. Returns its name."""
+        if tensor.numel() > MAX_CONSTANT:
+            raise self.refuse(node, f"takes a constant of {tensor.numel()} values, expected at most {MAX_CONSTANT}")
         values = tensor.detach().to("cpu", torch.float32).clamp(min=HIDDEN, max=-HIDDEN).contiguous()
         if values.isnan().any() or (not tensor.is_floating_point() and not torch.equal(values.to(tensor.dtype), tensor)):
             raise self.refuse(node, "takes a constant that is no f32")
@@ -109,7 +109,7 @@ class GraphBuilder:
         return name
 
     def for_all_samples(self, node: Any, argument: Any) -> torch.Tensor:
-        """A constant tensor as a value: with one index in dimensions that count samples."""
+        """A constant tensor reduced to one index in dimensions that count samples."""
         tensor = self.value(argument)
         if not isinstance(argument, torch.fx.Node):
             return tensor
@@ -120,8 +120,8 @@ class GraphBuilder:
                 tensor = tensor.narrow(dim, 0, 1)
         return tensor
 
-    def _of_rows_of_samples(self, node: Any, argument: Any) -> str:
-        """A constant whose one dimension counts rows of all samples, which differ by the row alone; "": another one."""
+    def _repeat_sample_rows(self, node: Any, argument: Any) -> str:
+        """The name of a constant one dimension of which counts rows of all samples, if values depend on the row only; otherwise ""."""
         if not isinstance(argument, torch.fx.Node):
             return ""
         tensor, sizes = self.value(argument), self.sizes(node, self.shape(argument))
@@ -129,11 +129,11 @@ class GraphBuilder:
         if len(dims) != 1 or sizes[dims[0]] == -1 or not tensor.numel():
             return ""
         (dim,), rows = dims, -sizes[dims[0]]
-        for split, of_samples in (([SAMPLES, rows], dim), ([rows, SAMPLES], dim + 1)):
+        for split, counts_samples in (([SAMPLES, rows], dim), ([rows, SAMPLES], dim + 1)):
             parts = tensor.unflatten(dim, split)
-            first = parts.narrow(of_samples, 0, 1)
+            first = parts.narrow(counts_samples, 0, 1)
             if torch.equal(parts, first.expand_as(parts)):
-                split[of_samples - dim] = -1
+                split[counts_samples - dim] = -1
                 name = self.emit(node, Node("repeat", [self.constant(node, first)], {"size": [*sizes[:dim], *split, *sizes[dim + 1:]]}))
                 return self.emit(node, Node("view", [name], {"size": sizes}))
         return ""
@@ -145,11 +145,11 @@ class GraphBuilder:
         return name in self.constants
 
     def tensor(self, name: str) -> torch.Tensor:
-        """Of a parameter or constant."""
+        """The tensor of a parameter or constant."""
         return self.constants[name] if name in self.constants else self.own[name]
 
     def shapes_by_name(self) -> dict[str, list[int]]:
-        """Of the values of PyTorch's nodes; -k is k times the samples."""
+        """The sizes of the values of PyTorch's nodes by name; -k means k times the number of samples."""
         shapes: dict[str, list[int]] = {}
         for node, name in self._names.items():
             if isinstance(name, str) and isinstance(node.meta.get("val"), torch.Tensor) and name not in shapes:
@@ -161,19 +161,19 @@ class GraphBuilder:
         return list(argument.meta["val"].shape)
 
     def sizes(self, node: Any, shape: list[Any] | None = None) -> list[int]:
-        """Of the value of `node`; -k is k times the samples."""
+        """The sizes of the value of `node`; -k means k times the number of samples."""
         return [self._size(node, size) for size in (self.shape(node) if shape is None else shape)]
 
     def sibling(self, name: str, last: str) -> str:
-        """The tensor of the same module called `last`; "" where there is none."""
+        """The name of the tensor `last` in the same module; "" if there is none."""
         other = f"{name.rpartition('.')[0]}.{last}".lstrip(".")
         return other if other in self.own else ""
 
-    def known_sizes(self, shape: list[Any]) -> list[int]:
-        """For SAMPLES samples."""
-        return [self._known(size) for size in shape]
+    def concrete_sizes(self, shape: list[Any]) -> list[int]:
+        """The sizes for SAMPLES samples."""
+        return [self._concrete_size(size) for size in shape]
 
-    def _known(self, size: Any) -> int:
+    def _concrete_size(self, size: Any) -> int:
         return size if isinstance(size, int) else int(size.node.expr.subs(self._batch, SAMPLES))
 
     def _size(self, node: Any, size: Any) -> int:
@@ -194,7 +194,7 @@ class GraphBuilder:
             spec = specs[node.name]
             if node.name in by_argument:
                 self._names[node] = by_argument[node.name].name
-                self.of_inputs.add(node)
+                self.input_dependent.add(node)
                 if not by_argument[node.name].example.is_floating_point():
                     self.ids[self._names[node]] = self._names[node]
                 if self._batch is None:
@@ -205,7 +205,7 @@ class GraphBuilder:
                 self._names[node] = self.own[self._canonical[spec.target]].detach()
             elif spec.target in self.program.constants:
                 self._names[node] = self.program.constants[spec.target]
-            elif spec.target is None:  # of checks while it runs, as of inverses
+            elif spec.target is None:  # used by checks at run time, as of inverses
                 self._names[node] = Refused(self.refuse(node, "is no value"))
             else:  # a buffer that is not saved
                 self._names[node] = dict(self.program.named_buffers())[spec.target]
@@ -213,45 +213,45 @@ class GraphBuilder:
     def _is_constant(self, name: str) -> bool:
         return name in self._buffers and name not in self._mutated
 
-    def _needed(self, output: Any, but_known: bool = False) -> set[Any]:
-        """but_known: not what a value that is known was made of."""
+    def _needed(self, output: Any, skip_folded: bool = False) -> set[Any]:
+        """The nodes that `output` depends on. skip_folded: without the operands of folded nodes."""
         needed, left = set(), [output]
         while left:
             node = left.pop()
             if node not in needed:
                 needed.add(node)
-                left += [] if but_known and self._is_known(node) else node.all_input_nodes
+                left += [] if skip_folded and self._is_folded(node) else node.all_input_nodes
         return needed
 
     def needed_calls(self) -> list[Any]:
-        """Of PyTorch's operations, in their order: those that the output depends on."""
+        """The operations of PyTorch that the output depends on, in their order."""
         needed = self._needed(self.output_node)
         return [node for node in self.program.graph.nodes if node.op == "call_function" and node in needed]
 
-    def calls_of(self, output: Any) -> list[Any]:
-        """The operations that the value of `output` is computed by, which are not known now."""
-        return [node for node in self._needed(output, but_known=True) if node.op == "call_function"]
+    def required_calls(self, output: Any) -> list[Any]:
+        """The operations that compute the value of `output`, without folded ones."""
+        return [node for node in self._needed(output, skip_folded=True) if node.op == "call_function"]
 
-    def given(self, output: Any) -> list[Any]:
-        """The inputs of the model that the value of `output` depends on; [] where it depends on weights or chance, too."""
-        needed = self._needed(output, but_known=True)
+    def required_inputs(self, output: Any) -> list[Any]:
+        """The inputs of the model that `output` depends on; [] if it also depends on weights or random numbers."""
+        needed = self._needed(output, skip_folded=True)
         names = {one.name for one in self.inputs}
         given = [node for node in needed if node.op == "placeholder" and isinstance(self._names[node], str)]
         random = any(is_random(node) for node in needed)
         return [] if random or any(self._names[node] not in names for node in given) else given
 
     def evaluate(self, output: Any, given: dict[Any, torch.Tensor]) -> torch.Tensor:
-        """The value of `output` for these inputs of SAMPLES samples, which are all that it depends on (given())."""
+        """The value of `output` for these inputs of SAMPLES samples: all of required_inputs()."""
         values: dict[Any, Any] = dict(given)
-        needed = self._needed(output, but_known=True)
+        needed = self._needed(output, skip_folded=True)
         for node in self.program.graph.nodes:
             if node in needed and node not in values:
-                values[node] = self._names[node] if self._is_known(node) else node.target(
+                values[node] = self._names[node] if self._is_folded(node) else node.target(
                     *torch.fx.map_arg(node.args, values.get), **torch.fx.map_arg(node.kwargs, values.get))
         return values[output]
 
     def _check_changes(self) -> None:
-        """Of the buffers in the file of weights those of batch norms alone may change."""
+        """Refuses changes of saved buffers other than those of batch norms."""
         changes = self.program.graph_signature.buffers_to_mutate
         for node in self.program.graph.nodes:
             name = self._canonical.get(changes.get(node.name, ""), "")
@@ -261,19 +261,19 @@ class GraphBuilder:
                                         "out, or register it with persistent=False")
 
     def _check_buffers(self, node: Any) -> None:
-        """What forward changes is no constant."""
+        """Refuses reads of buffers that forward changes, because they are not constant."""
         targets = self.program.graph_signature.inputs_to_buffers
         changed = [targets[one.name] for one in node.all_input_nodes if targets.get(one.name) in self._mutated]
         if changed and "batch_norm" not in str(node.target):
             raise self.refuse(node, f"takes the buffer {changed[0]!r}, which forward changes; gaccd changes running statistics of "
                                     "batch norms alone, so give what changes as an input")
 
-    def _is_known(self, node: Any) -> bool:
+    def _is_folded(self, node: Any) -> bool:
         return isinstance(self._names.get(node), (torch.Tensor, int, float))
 
-    def will_be_known(self, node: Any) -> bool:
-        """Where `node` comes later than what is converted now, too."""
-        return not any(one.op == "placeholder" and isinstance(self._names[one], str) for one in self._needed(node, but_known=True))
+    def will_be_folded(self, node: Any) -> bool:
+        """Whether `node` depends on constants only; it may not have been converted yet."""
+        return not any(one.op == "placeholder" and isinstance(self._names[one], str) for one in self._needed(node, skip_folded=True))
 
     def depends_on_trained(self, node: Any) -> bool:
         return any(one.op == "placeholder" and isinstance(self._names.get(one), str) and
@@ -301,14 +301,14 @@ class GraphBuilder:
             else:
                 self.folded += 1
             if isinstance(made, Node):
-                self.nodes.append((node.name, made, source_of(node)))
+                self.nodes.append((node.name, made, source_location(node)))
                 self._names[node] = node.name
             else:
                 self._names[node] = made
-            if not self._is_known(node) and self.of_inputs.intersection(node.all_input_nodes):
-                self.of_inputs.add(node)
-        name = self.name_of(output, output)
-        if len(self.shape(output)) == 1:  # a value of each sample
+            if not self._is_folded(node) and self.input_dependent.intersection(node.all_input_nodes):
+                self.input_dependent.add(node)
+        name = self.value_name(output, output)
+        if len(self.shape(output)) == 1:  # one value per sample
             name = self.emit(output, Node("view", [name], {"size": [*self.sizes(output), 1]}))
         fuse(self)
         self._remove_unused(name)
@@ -322,12 +322,12 @@ class GraphBuilder:
         except Exception as unexpected:
             error = unexpected if isinstance(unexpected, ExportError) else self.refuse(
                 node, f"is called in a way that the exporter does not know ({type(unexpected).__name__}: {unexpected})")
-            if not self.given(node):
+            if not self.required_inputs(node):
                 raise error from unexpected
             return Refused(error)
 
     def _remove_unused(self, output: str) -> None:
-        """What an operation replaced by another form of its inputs: masks."""
+        """Removes nodes and constants that are not used, such as masks that a fused operation replaced."""
         used, kept = {output}, []
         for name, node, source in reversed(self.nodes):
             if name in used:
@@ -337,26 +337,26 @@ class GraphBuilder:
         self.constants = {name: tensor for name, tensor in self.constants.items() if name in used | self._kept_constants}
 
     def _fold(self, node: Any) -> Any:
-        """What is known now; None: it depends on data, parameters or chance."""
+        """The constant value of the node; None: it depends on data, parameters or random numbers."""
         found = node.meta.get("val")
         if isinstance(found, (int, float, bool)):
             return found
         if isinstance(found, torch.SymInt):
-            return self._known(found)
+            return self._concrete_size(found)
         arguments = [self.value(one) for one in node.all_input_nodes]
         if is_random(node) or not all(isinstance(one, (torch.Tensor, int, float, list, tuple)) for one in arguments):
             return None
         if any(isinstance(part, str) for one in arguments if isinstance(one, (list, tuple)) for part in one):
             return None
         made = node.target(*torch.fx.map_arg(node.args, self.value), **torch.fx.map_arg(node.kwargs, self.value))
-        return made.zero_() if "empty" in str(node.target) else made  # what is written over
+        return made.zero_() if "empty" in str(node.target) else made  # uninitialised: overwritten later
 
     def is_kept(self, name: str) -> bool:
-        """What is no parameter, or one that nothing uses."""
+        """Whether the tensor is a buffer or an unused parameter, which keep their values."""
         return name in self._buffers or not any(name in node.inputs for _, node, _ in self.nodes)
 
     def unused(self) -> dict[str, torch.Tensor]:
-        """Parameters that the output does not depend on; they keep their values."""
+        """Trainable parameters that the output does not depend on; they keep their values."""
         return {name: tensor for name, tensor in self.own.items() if tensor.requires_grad and self.is_kept(name)}
 
     def _check_weights(self) -> None:
@@ -364,13 +364,13 @@ class GraphBuilder:
             if tensor.dtype != torch.float32 and name not in self._buffers:
                 raise ExportError(f"{name}: expected values of float32, found {tensor.dtype}")
 
-    # What is written.
+    # Content of the exported files.
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         for name, tensor in self.own.items():
             yield name, tensor if name.endswith("num_batches_tracked") else tensor.float()
 
-    def rows_of(self, one: Input) -> int:
-        """Of the smallest table that reads this input, which its values are below; 0: none does."""
+    def min_table_rows(self, one: Input) -> int:
+        """Number of rows of the smallest embedding table that reads this input, an upper bound of its ids; 0: there is none."""
         return min((int(self.own[node.inputs[1]].shape[0]) for _, node, _ in self.nodes if node.op.startswith("embedding")
                     and self.ids.get(node.inputs[0]) == one.name and node.inputs[1] in self.own), default=0)

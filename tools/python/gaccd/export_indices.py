@@ -1,4 +1,4 @@
-"""Indices of several dimensions, stacks and parts that are written over."""
+"""Indices of several dimensions, stacks, and assignments to parts of a value."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Made, permuted, repeated, scaled, sliced, viewed
+from .export_convert import Arguments, Converter, Converted, permuted, repeated, scaled, sliced, viewed
 from .export_graph import GraphBuilder
 from .export_types import Node
-from .export_layout import LAYOUT, MOST_PARTS, inner_size, runs_of, taken
+from .export_layout import LAYOUT, MAX_PARTS, inner_size, split_into_ranges, taken
 
 
-def taken_of_dims(graph: GraphBuilder, node: Any, x: str, sizes: list[int], dims: range, index: torch.Tensor) -> str:
-    """Of x with these sizes: the places `index` of the dimensions `dims` as one, whose sizes become those of the index."""
+def take_dims(graph: GraphBuilder, node: Any, x: str, sizes: list[int], dims: range, index: torch.Tensor) -> str:
+    """Takes the positions `index` of the flattened dimensions `dims` of x, which has these sizes; they become the sizes of the index."""
     before, after = sizes[:dims.start], sizes[dims.stop:]
     count = math.prod(sizes[dim] for dim in dims)
     x = viewed(graph, node, x, [*before, count, *after]) if len(dims) > 1 else x
     places, rank = index.flatten(), len(before) + len(after) + 1
-    if len(runs_of(places.tolist())) <= MOST_PARTS:
+    if len(split_into_ranges(places.tolist())) <= MAX_PARTS:
         y = taken(graph, node, x, dims.start, count, places)
-    else:  # rows of a table of all others
+    else:  # as rows of a table
         order = [dims.start, *(dim for dim in range(rank) if dim != dims.start)]
         others = [*before, *after]
         if sum(size < 0 for size in others) > 1:
@@ -33,17 +33,17 @@ def taken_of_dims(graph: GraphBuilder, node: Any, x: str, sizes: list[int], dims
     return viewed(graph, node, y, [*before, *index.shape, *after])
 
 
-def _index(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    """Known indices of dimensions that are next to each other and count no samples; others: export_layout.py."""
+def _index(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """Constant indices of adjacent dimensions that do not count samples; other indices: export_layout.py."""
     indices = a["indices"]
     used = [dim for dim, one in enumerate(indices) if one is not None]
-    if used == [0] and (rows := _rows_of_table(graph, node, a["self"], indices[0], wraps=True)):
+    if used == [0] and (rows := _gather_rows(graph, node, a["self"], indices[0], wraps=True)):
         return rows
     known = [graph.value(indices[dim]) for dim in used]
     sizes = graph.sizes(node, graph.shape(a["self"]))
     dims = range(used[0], used[-1] + 1)
     usual = used == [0] and len(sizes) == 2 or len(used) == 1 and isinstance(known[0], torch.Tensor) and known[0].dim() == 1 \
-        and len(runs_of(known[0].tolist())) <= MOST_PARTS
+        and len(split_into_ranges(known[0].tolist())) <= MAX_PARTS
     if usual or used != list(dims) or any(sizes[dim] < 0 for dim in dims) or not all(
             isinstance(one, torch.Tensor) and one.dtype != torch.bool for one in known) or not all(
             isinstance(size, int) for dim in used for size in graph.shape(indices[dim])):
@@ -51,15 +51,15 @@ def _index(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     flat = torch.zeros((), dtype=torch.int64)
     for dim, one in zip(used, known):
         flat = flat * sizes[dim] + one % sizes[dim]
-    return taken_of_dims(graph, node, graph.name_of(node, a["self"]), sizes, dims, flat)
+    return take_dims(graph, node, graph.value_name(node, a["self"]), sizes, dims, flat)
 
 
-def _rows_of_table(graph: GraphBuilder, node: Any, table: Any, places: Any, wraps: bool) -> str:
-    """Of a table that does not depend on samples, at places that do; "": another one. wraps: from -1 on from its end."""
+def _gather_rows(graph: GraphBuilder, node: Any, table: Any, places: Any, wraps: bool) -> str:
+    """Rows of a table that does not depend on samples, at positions that do; otherwise "". wraps: negative positions count from the end."""
     sizes = graph.sizes(node, graph.shape(table))
     if min(sizes) < 0 or isinstance(graph.value(places), torch.Tensor) or places.meta["val"].dtype == torch.bool:
         return ""
-    ids, rows = graph.raw_name(node, places), graph.name_of(node, table)
+    ids, rows = graph.raw_value_name(node, places), graph.value_name(node, table)
     if wraps and ids not in graph.ids:
         below = graph.emit(node, Node("less", [ids], {"than": 0.0}))
         ids = graph.emit(node, Node("add", [ids, scaled(graph, node, below, sizes[0])], {}))
@@ -68,27 +68,27 @@ def _rows_of_table(graph: GraphBuilder, node: Any, table: Any, places: Any, wrap
     return viewed(graph, node, graph.emit(node, Node("embedding", [ids, rows], {})), graph.sizes(node))
 
 
-def _index_select(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    rows = _rows_of_table(graph, node, a["self"], a["index"], wraps=False) if a["dim"] % len(graph.shape(a["self"])) == 0 else ""
+def _index_select(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    rows = _gather_rows(graph, node, a["self"], a["index"], wraps=False) if a["dim"] % len(graph.shape(a["self"])) == 0 else ""
     return rows or LAYOUT["index_select"](graph, node, a)
 
 
-def _unfold(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+def _unfold(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     dim, size = inner_size(graph, node, a["self"], a["dimension"])
     sizes = graph.sizes(node, graph.shape(a["self"]))
     index = torch.arange(0, size - a["size"] + 1, a["step"])[:, None] + torch.arange(a["size"])
-    y = taken_of_dims(graph, node, graph.name_of(node, a["self"]), sizes, range(dim, dim + 1), index)
+    y = take_dims(graph, node, graph.value_name(node, a["self"]), sizes, range(dim, dim + 1), index)
     rank = len(sizes) + 1
     return permuted(graph, node, y, [*(one for one in range(rank) if one != dim + 1), dim + 1])
 
 
-def _stack(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+def _stack(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     sizes = graph.sizes(node)
     dim = a["dim"] % len(sizes)
     sizes[dim] = 1
     names = []
     for one in a["tensors"]:
-        name = graph.name_of(node, one)
+        name = graph.value_name(node, one)
         if isinstance(graph.value(one), torch.Tensor):  # with one index in dimensions that count samples
             name = repeated(graph, node, viewed(graph, node, name, [max(size, 1) for size in sizes]), sizes)
         else:
@@ -97,49 +97,49 @@ def _stack(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     return names[0] if len(names) == 1 else Node("cat", names, {"dim": dim})
 
 
-def _slice_scatter(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    """What is before and after the part, and what is written over it."""
+def _slice_scatter(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """Concatenates the values before and after the part with the assigned values."""
     whole, part = a["self"], a["src"]
     if graph.sizes(node, graph.shape(part)) == graph.sizes(node) and a["step"] == 1:
-        return graph.name_of(node, part)
+        return graph.value_name(node, part)
     dim, size = inner_size(graph, node, whole, a["dim"])
     places = range(*slice(a["start"], a["end"], a["step"]).indices(size))
-    return _written(graph, node, whole, dim, places, _of_sizes(graph, node, part, graph.sizes(node, graph.shape(part))))
+    return _written(graph, node, whole, dim, places, _expand_to(graph, node, part, graph.sizes(node, graph.shape(part))))
 
 
-def _select_scatter(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+def _select_scatter(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     dim, size = inner_size(graph, node, a["self"], a["dim"])
     sizes = graph.sizes(node)
     sizes[dim] = 1
-    part = viewed(graph, node, _of_sizes(graph, node, a["src"], graph.sizes(node, graph.shape(a["src"]))), sizes)
+    part = viewed(graph, node, _expand_to(graph, node, a["src"], graph.sizes(node, graph.shape(a["src"]))), sizes)
     return _written(graph, node, a["self"], dim, range(a["index"] % size, a["index"] % size + 1), part)
 
 
-def _of_sizes(graph: GraphBuilder, node: Any, x: Any, sizes: list[int]) -> str:
-    name = graph.name_of(node, x)
+def _expand_to(graph: GraphBuilder, node: Any, x: Any, sizes: list[int]) -> str:
+    name = graph.value_name(node, x)
     return repeated(graph, node, name, sizes) if isinstance(graph.value(x), torch.Tensor) else name
 
 
-def _written(graph: GraphBuilder, node: Any, whole: Any, dim: int, places: range, part: str) -> Made:
+def _written(graph: GraphBuilder, node: Any, whole: Any, dim: int, places: range, part: str) -> Converted:
     if places.step != 1:
         raise graph.refuse(node, f"writes over each {places.step}th place, expected places that follow each other; torch.where does it")
-    x, size = _of_sizes(graph, node, whole, graph.sizes(node)), graph.sizes(node)[dim]
+    x, size = _expand_to(graph, node, whole, graph.sizes(node)), graph.sizes(node)[dim]
     parts = [sliced(graph, node, x, dim, 0, places.start)] if places.start else []
     parts.append(part)
     parts += [sliced(graph, node, x, dim, places.stop, size)] if places.stop < size else []
     return part if len(parts) == 1 else Node("cat", parts, {"dim": dim})
 
 
-def _copy(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    """Of the second value, with the sizes of the first."""
+def _copy(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """Assigns the second value, with the sizes of the first."""
     x = a["src"]
     if graph.sizes(node) == graph.sizes(node, graph.shape(x)):
-        return graph.raw_name(node, x)
-    return repeated(graph, node, graph.name_of(node, x), graph.sizes(node))
+        return graph.raw_value_name(node, x)
+    return repeated(graph, node, graph.value_name(node, x), graph.sizes(node))
 
 
-def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    """By known indices that are the same for all samples; others: export_layout.py."""
+def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """Constant indices that are the same for all samples; other indices: export_layout.py."""
     index, rank = graph.value(a["index"]), len(graph.shape(a["self"]))
     sizes = graph.sizes(node, graph.shape(a["self"]))
     if not isinstance(index, torch.Tensor) or not sizes or sizes[0] > 0 or sizes[0] != graph.sizes(node)[0] or min(
@@ -152,7 +152,7 @@ def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     for one, size in enumerate(sizes[1:]):
         place = known if one == dim else torch.arange(known.shape[one]).view([-1 if i == one else 1 for i in range(rank - 1)])
         flat = flat * size + place
-    return taken_of_dims(graph, node, graph.name_of(node, a["self"]), sizes, range(1, rank), flat)
+    return take_dims(graph, node, graph.value_name(node, a["self"]), sizes, range(1, rank), flat)
 
 
 INDICES: dict[str, Converter] = {

@@ -1,4 +1,4 @@
-"""Graphs of one model for shorter texts: gaccd cuts the texts of a micro-batch to the length of the longest, in steps."""
+"""Graphs of one model for shorter texts: gaccd cuts the texts of a micro-batch to the next of several lengths that holds them."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from .export_graph import GraphBuilder
 from .export_types import ExportError, Input
 from .export_refusals import reason
 
-OF_TEXTS = {"tokens", "segments", "attention_mask"}
+TEXT_INPUTS = {"tokens", "segments", "attention_mask"}
 SAMPLES = 4
-TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-4}  # of the scale; parts of a model may stay f32
-LEAST_SCALE = 1e-3
+TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-4}  # relative to the scale; parts of a model may compute in f32
+MIN_SCALE = 1e-3
 
 
 def cut_lengths(context: int) -> list[int]:
-    """Those of daemon/data/tokens.cc: eighths of the context, in whole vectors."""
+    """The lengths of daemon/data/tokens.cc: eighths of the context, in whole vectors."""
     step = -(-context // 128) * 16
     return list(range(step, context, step))
 
 
-def shorter_graphs(builder: GraphBuilder, run: Judge,
+def shorter_graphs(builder: GraphBuilder, run: Reference,
                    build: Callable[[dict[str, torch.Tensor], GraphBuilder], GraphBuilder]) -> dict[int, GraphBuilder]:
-    """By length; {} without an attention_mask, of an answer for each token, and where padding changes the prediction.
+    """Graphs by length; {} without an attention_mask, for predictions per token, and if padding changes the prediction.
 
     run: for inputs by the names of the model's arguments; build: their graph, with the constants of another.
     """
-    texts = [one for one in builder.inputs if one.name in OF_TEXTS and one.example.dim() == 2]
+    texts = [one for one in builder.inputs if one.name in TEXT_INPUTS and one.example.dim() == 2]
     names = {one.name for one in texts}
     if not {"tokens", "attention_mask"} <= names or len(builder.output_node.meta["val"].shape) != 2:
         return {}
@@ -46,11 +46,11 @@ def shorter_graphs(builder: GraphBuilder, run: Judge,
 
 
 def _cut(inputs: dict[str, torch.Tensor], texts: list[Input], length: int) -> dict[str, torch.Tensor]:
-    of_texts = {one.argument for one in texts}
-    return {name: x[:, :length].contiguous() if name in of_texts else x for name, x in inputs.items()}
+    text_arguments = {one.argument for one in texts}
+    return {name: x[:, :length].contiguous() if name in text_arguments else x for name, x in inputs.items()}
 
 
-def _ignores_padding(builder: GraphBuilder, texts: list[Input], run: Judge, length: int) -> bool:
+def _ignores_padding(builder: GraphBuilder, texts: list[Input], run: Reference, length: int) -> bool:
     known = torch.randint(1, length + 1, (SAMPLES, 1))
     known[0] = length
     inputs: dict[str, torch.Tensor] = {}
@@ -61,18 +61,18 @@ def _ignores_padding(builder: GraphBuilder, texts: list[Input], run: Judge, leng
         elif one.example.is_floating_point():
             value = torch.randn(shape)
         else:
-            value = torch.randint(max(builder.rows_of(one), 1), shape)
+            value = torch.randint(max(builder.min_table_rows(one), 1), shape)
         inputs[one.argument] = value.to(one.example.dtype)
     whole, cut = run(**inputs), run(**_cut(inputs, texts, length))
-    return not run.difference(cut, whole, scale_of(whole))
+    return not run.difference(cut, whole, max_magnitude(whole))
 
 
-def scale_of(values: torch.Tensor) -> float:
-    return max(LEAST_SCALE, float(values.abs().max()))
+def max_magnitude(values: torch.Tensor) -> float:
+    return max(MIN_SCALE, float(values.abs().max()))
 
 
 def copied(model: torch.nn.Module) -> torch.nn.Module:
-    """Also where it keeps what forward computed, as torch.nn.utils.weight_norm does its weight."""
+    """A deep copy, also of models that store computed tensors, as torch.nn.utils.weight_norm stores its weight."""
     computed = {id(value): value.detach().clone() for module in model.modules() for value in vars(module).values()
                 if isinstance(value, torch.Tensor) and not value.is_leaf}
     try:
@@ -81,32 +81,32 @@ def copied(model: torch.nn.Module) -> torch.nn.Module:
         raise ExportError(f"the model cannot be copied by copy.deepcopy(), which comparisons need ({error})") from error
 
 
-def judged_copy(model: torch.nn.Module) -> torch.nn.Module:
-    """In evaluation, with other weights: a scale of 0 would hide what training will show."""
-    judged = copied(model).eval()
+def reference_copy(model: torch.nn.Module) -> torch.nn.Module:
+    """A copy in evaluation mode with noise added to its weights: a weight of 0 would hide differences that training shows."""
+    reference = copied(model).eval()
     random = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for parameter in judged.parameters():
+        for parameter in reference.parameters():
             if parameter.requires_grad:
                 inputs = math.prod([size for size in parameter.shape if size > 1][1:])
                 noise = 0.1 / math.sqrt(inputs) * torch.randn(parameter.shape, generator=random)
-                parameter += torch.copysign(noise.to(parameter), parameter)  # a positive one stays positive
-    return judged
+                parameter += torch.copysign(noise.to(parameter), parameter)  # keeps the sign
+    return reference
 
 
-class Judge:
-    """The prediction of a judged_copy(), in double precision where the model works in that: rounding is no difference."""
+class Reference:
+    """Computes predictions of a reference_copy(), in double precision if the model supports it, so that rounding is no difference."""
 
     def __init__(self, model: torch.nn.Module, first: Callable[[Any], torch.Tensor]) -> None:
-        """first: takes the prediction from what the model gives."""
-        self.model, self._first, self._kind = judged_copy(model).double(), first, torch.float64
+        """first: selects the prediction among the outputs of the model."""
+        self.model, self._first, self._kind = reference_copy(model).double(), first, torch.float64
 
     def __call__(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> torch.Tensor:
         with contextlib.suppress(Exception):
             found = self._run(args, kwargs)
             if self._kind == torch.float32 or bool(found.isfinite().all()):
                 return found
-        before, self._kind = self._kind, torch.float32  # it may mix kinds, or take the limits of one
+        before, self._kind = self._kind, torch.float32  # the model may mix types, or use the limits of one
         try:
             self.model.float()
             return self._run(args, kwargs)
@@ -124,12 +124,12 @@ class Judge:
             self.model.eval()
 
     def _run(self, args: Any, kwargs: Any) -> torch.Tensor:
-        def of_kind(x: torch.Tensor) -> torch.Tensor:
+        def to_dtype(x: torch.Tensor) -> torch.Tensor:
             return x.to(self._kind) if x.is_floating_point() else x
         with torch.no_grad():
-            return self._first(self.model(*map(of_kind, args), **{name: of_kind(x) for name, x in kwargs.items()}))
+            return self._first(self.model(*map(to_dtype, args), **{name: to_dtype(x) for name, x in kwargs.items()}))
 
     def difference(self, found: torch.Tensor, expected: torch.Tensor, scale: float) -> float:
-        """0.0 where it is within the rounding of values of this scale."""
+        """The largest difference; 0.0 if it is within rounding of values of this scale."""
         largest = float((found - expected).abs().max())
         return 0.0 if largest <= TOLERANCES[self._kind] * scale else largest

@@ -15,15 +15,15 @@ from safetensors.torch import save_file
 from .export_evaluation import difference_in_evaluation
 from .export_gradients import check_no_grad, refuse_own_gradients
 from .export_graph import PREDICTIONS, GraphBuilder
-from .export_lengths import Judge, scale_of, shorter_graphs
+from .export_lengths import Reference, max_magnitude, shorter_graphs
 from .export_ops import WHOLE_OPS
-from .export_refusals import experts_of_config, quietly, reason
+from .export_refusals import experts_advice, quietly, reason
 from .export_summary import Summary, summarize
 from .export_text import graph_text
 from .export_types import ExportError, Input
 
 Example = Union[torch.Tensor, Sequence[torch.Tensor], Mapping[str, torch.Tensor]]
-# What the arguments of a model are called in the data, where the caller does not say it.
+# Names of model arguments in the data, unless the caller gives them.
 DATA_NAMES = {"input_ids": "tokens", "token_type_ids": "segments"}
 
 
@@ -37,7 +37,7 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
     Replaces an exported model at `path`; other files there are kept. ExportError: gaccd cannot train the model, with
     the op and the line that calls it; or the folder contains something else.
     """
-    replaced = _check_place(path)
+    replaced = _check_path(path)
     args, kwargs = _arguments(example)
     tensors = [*args, *kwargs.values()]
     samples = tensors[0].shape[0] if tensors and tensors[0].dim() else 0
@@ -46,9 +46,9 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
                           f"found {[tuple(t.shape) for t in tensors]}")
     builder = _build(model, args, kwargs, inputs or {})
     _check_output(builder)
-    judge = Judge(model, lambda found: next(outputs_of(found)))
-    differs = _check_samples(judge, args, kwargs, [builder.rows_of(one) for one in builder.inputs])
-    shorter = shorter_graphs(builder, judge, lambda cut, before: _build(model, (), cut, inputs or {}, before))
+    reference = Reference(model, lambda found: next(iterate_outputs(found)))
+    differs = _check_samples(reference, args, kwargs, [builder.min_table_rows(one) for one in builder.inputs])
+    shorter = shorter_graphs(builder, reference, lambda cut, before: _build(model, (), cut, inputs or {}, before))
     text = graph_text(builder, shorter)
     os.makedirs(path, exist_ok=True)
     with open(os.path.join(path, "graph.txtpb"), "w", encoding="utf-8") as file:
@@ -58,8 +58,8 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
     return summarize(model, builder, os.fspath(path), list(shorter), replaced, differs)
 
 
-def _check_place(path: str | os.PathLike[str]) -> bool:
-    """Whether an exported model is there."""
+def _check_path(path: str | os.PathLike[str]) -> bool:
+    """Whether the folder contains an exported model. ExportError: it contains something else."""
     if not os.path.lexists(path):
         return False
     names = sorted(name for name in os.listdir(path) if name[0] != ".") if os.path.isdir(path) else None
@@ -73,15 +73,15 @@ def _check_place(path: str | os.PathLike[str]) -> bool:
 def _build(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor],
            inputs: Mapping[str, str], others: GraphBuilder | None = None) -> GraphBuilder:
     tensors = [*args, *kwargs.values()]
-    _check_memory(_tensors_of(model))
+    _check_memory(_state_tensors(model))
     with _training(model), refuse_own_gradients(model):
         program = _capture(model, args, kwargs)
     names = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
     named = [Input(name, _data_name(name, tensor, len(tensors), inputs), tensor) for name, tensor in zip(names, tensors)]
     try:
-        return GraphBuilder(program, _tensors_of(model), named, others)
+        return GraphBuilder(program, _state_tensors(model), named, others)
     except ExportError as error:
-        if way := experts_of_config(model):
+        if way := experts_advice(model):
             raise ExportError(f"{error}{way}") from error
         raise
 
@@ -149,7 +149,7 @@ def _capture(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dic
             program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
     except ExportError:
         raise
-    except Exception as error:  # of many kinds, by PyTorch's version
+    except Exception as error:  # any type, depending on the version of PyTorch
         raise ExportError(f"torch.export cannot follow the model: {reason(error, model)}") from error
     check_no_grad(model, program)
     decompositions = torch.export.default_decompositions()
@@ -157,7 +157,7 @@ def _capture(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dic
         decompositions.pop(op, None)
     try:
         program = program.run_decompositions(decompositions)
-    except Exception as error:  # of many kinds, by PyTorch's version
+    except Exception as error:  # any type, depending on the version of PyTorch
         raise ExportError(f"torch.export cannot take the model apart: {reason(error, model)}") from error
     changed = program.graph_signature.user_inputs_to_mutate
     if changed:
@@ -167,14 +167,14 @@ def _capture(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dic
 
 
 def _places(tensor: torch.Tensor) -> torch.Tensor:
-    """Of its values in its memory."""
+    """The positions of the values in the memory of the tensor."""
     return torch.arange(tensor.untyped_storage().nbytes() // tensor.element_size()).as_strided(
         tensor.size(), tensor.stride(), tensor.storage_offset()).flatten()
 
 
 def _check_memory(tensors: Mapping[str, torch.Tensor]) -> None:
     """Refuses views of trained parameters, which would change with them in PyTorch; gaccd only supports identical tensors."""
-    first: dict[int, list[tuple[str, torch.Tensor]]] = {}  # by memory
+    first: dict[int, list[tuple[str, torch.Tensor]]] = {}  # by address
     for name, tensor in tensors.items():
         if tensor.device.type != "cpu" or not tensor.numel():
             continue
@@ -187,8 +187,8 @@ def _check_memory(tensors: Mapping[str, torch.Tensor]) -> None:
         others.append((name, tensor))
 
 
-def _tensors_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The tensors of the state_dict, tied ones under each of their names."""
+def _state_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The tensors of the state_dict; tied tensors under each of their names."""
     return dict(model.state_dict(keep_vars=True))
 
 
@@ -198,23 +198,23 @@ def _other_values(tensor: torch.Tensor, rows: int) -> torch.Tensor:
     return torch.randint_like(tensor, rows) if rows else tensor.roll(1, 0)
 
 
-def outputs_of(result: Any) -> Iterator[torch.Tensor]:
+def iterate_outputs(result: Any) -> Iterator[torch.Tensor]:
     if isinstance(result, torch.Tensor):
         yield result
     elif isinstance(result, Mapping):
         for name in sorted(result, key=lambda name: PREDICTIONS.index(name) if name in PREDICTIONS else len(PREDICTIONS)):
-            yield from outputs_of(result[name])
+            yield from iterate_outputs(result[name])
     elif isinstance(result, (list, tuple)):
         for one in result:
-            yield from outputs_of(one)
+            yield from iterate_outputs(one)
 
 
-def _check_samples(judge: Judge, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor], rows: list[int]) -> float:
+def _check_samples(reference: Reference, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor], rows: list[int]) -> float:
     """Checks that changing one sample only changes its own rows, and that a sample gives the same result alone.
     rows: upper bound of ids, by input; 0: use ids of the example. Returns the relative difference of outputs between
     evaluation and training."""
     def run(given: list[torch.Tensor]) -> torch.Tensor:
-        return judge(*given[:len(args)], **dict(zip(kwargs, given[len(args):])))
+        return reference(*given[:len(args)], **dict(zip(kwargs, given[len(args):])))
 
     tensors = [_other_values(t, below) for t, below in zip((*args, *kwargs.values()), rows)]
     others = [t.clone() for t in tensors]
@@ -225,10 +225,10 @@ def _check_samples(judge: Judge, args: tuple[torch.Tensor, ...], kwargs: dict[st
     except ExportError:
         if not any(rows):
             raise
-        return _check_samples(judge, args, kwargs, [0] * len(rows))  # forward makes other ids of them
-    scale = scale_of(whole)
+        return _check_samples(reference, args, kwargs, [0] * len(rows))  # forward computes other ids from them
+    scale = max_magnitude(whole)
     for found, expected in ((changed[1:], whole[1:]), (alone, whole[-1:])):
-        if difference := judge.difference(found, expected, scale):
+        if difference := reference.difference(found, expected, scale):
             raise ExportError("the samples of a batch depend on each other: changing one changes the output of another by "
                               f"{difference:.3g}, of outputs up to {scale:.3g}. An update of gaccd is a sum over samples")
-    return difference_in_evaluation(judge, lambda: run(tensors), scale) / scale
+    return difference_in_evaluation(reference, lambda: run(tensors), scale) / scale

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Made, inputs_of, shifted, viewed
+from .export_convert import Arguments, Converter, Converted, input_names, shifted, viewed
 from .export_formulas import squared_distance
 from .export_graph import GraphBuilder
 from .export_types import Node
@@ -15,14 +15,14 @@ from .export_images import as_image
 
 
 def _or_filled(graph: GraphBuilder, node: Any, parameters: list[str], size: int) -> list[str]:
-    """Weights of 1 and biases of 0 where there are none."""
+    """The parameters, with weights of 1 and biases of 0 for missing ones."""
     return [one or graph.constant(node, torch.full((size,), fill)) for one, fill in zip(parameters, (1.0, 0.0))]
 
 
-def _batch_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+def _batch_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     if None in (a["running_mean"], a["running_var"]):
         raise graph.refuse(node, "expected track_running_stats=True, as samples may depend on each other by running statistics alone")
-    x, weight, bias, *running = inputs_of(graph, node, a["input"], a["weight"], a["bias"], a["running_mean"], a["running_var"])
+    x, weight, bias, *running = input_names(graph, node, a["input"], a["weight"], a["bias"], a["running_mean"], a["running_var"])
     counter = graph.sibling(running[0], "num_batches_tracked")
     if not counter or a["momentum"] is None or not 0 < a["momentum"] <= 1:
         raise graph.refuse(node, f"momentum: expected a number in (0, 1], found {a['momentum']}")
@@ -30,31 +30,31 @@ def _batch_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     return Node("batch_norm", [x, *parameters, *running, counter], {"eps": float(a["eps"]), "momentum": float(a["momentum"])})
 
 
-def _with_known_statistics(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    """A batch norm that is in evaluation in training, too."""
+def _eval_batch_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """A batch norm that uses running statistics also in training."""
     running = [graph.value(a[name]) for name in ("running_mean", "running_var")]
     if not all(isinstance(one, torch.Tensor) for one in running):
         raise graph.refuse(node, "of statistics that are computed or trained, expected buffers")
     sizes = graph.sizes(node, graph.shape(a["input"]))
     rows = [sizes[1], *[1] * (len(sizes) - 2)]
     mean, inverse = (graph.constant(node, one.view(rows)) for one in (-running[0], (running[1] + float(a["eps"])).rsqrt()))
-    y = graph.emit(node, Node("add", [graph.name_of(node, a["input"]), mean], {}))
+    y = graph.emit(node, Node("add", [graph.value_name(node, a["input"]), mean], {}))
     y = graph.emit(node, Node("mul", [y, inverse], {}))
-    return [_affine(graph, node, y, inputs_of(graph, node, a["weight"], a["bias"]), rows)]
+    return [_affine(graph, node, y, input_names(graph, node, a["weight"], a["bias"]), rows)]
 
 
 def _affine(graph: GraphBuilder, node: Any, y: str, parameters: list[str], rows: list[int]) -> str:
-    """parameters: a weight and a bias; "": none."""
+    """parameters: weight and bias; "": none."""
     for one, op in zip(parameters, ("mul", "add")):
         y = graph.emit(node, Node(op, [y, viewed(graph, node, one, rows)], {})) if one else y
     return y
 
 
-def _layer_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    """Over several dimensions: of rows of all of them."""
+def _layer_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """Normalises several dimensions as one row."""
     last = list(a["normalized_shape"])
     count = math.prod(last)
-    x, weight, bias = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
+    x, weight, bias = input_names(graph, node, a["input"], a["weight"], a["bias"])
     sizes = graph.sizes(node)
     if len(last) == 1:
         return Node("layer_norm", [x, *_or_filled(graph, node, [weight, bias], count)], {"eps": float(a["eps"])})
@@ -66,16 +66,16 @@ def _layer_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     return y
 
 
-def _group_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    x, weight, bias = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
+def _group_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    x, weight, bias = input_names(graph, node, a["input"], a["weight"], a["bias"])
     return _in_groups(graph, node, x, [weight, bias], a["num_groups"], a["eps"])
 
 
-def _instance_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    """A group norm with a group for each channel."""
+def _instance_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """As group norm with one channel per group."""
     if not a["use_input_stats"] or a["running_mean"] is not None:
         raise graph.refuse(node, "with running statistics, expected track_running_stats=False")
-    x, weight, bias = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
+    x, weight, bias = input_names(graph, node, a["input"], a["weight"], a["bias"])
     return _in_groups(graph, node, x, [weight, bias], graph.shape(a["input"])[1], a["eps"])
 
 
@@ -86,12 +86,12 @@ def _in_groups(graph: GraphBuilder, node: Any, x: str, parameters: list[str], gr
     return y if len(sizes) == 4 else viewed(graph, node, y, sizes)
 
 
-def _norm_without_statistics(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    """Of weights, as standardized convolutions call it: the batch counts no samples. [1, rows, values]"""
+def _norm_without_statistics(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """A batch norm of weights [1, rows, values], as in standardized convolutions: the batch dimension does not count samples."""
     sizes = graph.sizes(node, graph.shape(a["input"]))
     if any(size < 0 for size in sizes):
         raise graph.refuse(node, "a batch norm without running statistics, expected track_running_stats=True")
-    x, weight, bias = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
+    x, weight, bias = input_names(graph, node, a["input"], a["weight"], a["bias"])
     dims = [dim for dim in range(len(sizes)) if dim != 1]
     centered, squares = squared_distance(graph, node, x, dims, True)
     inverse = graph.emit(node, Node("power", [shifted(graph, node, squares, float(a["eps"]))], {"exponent": -0.5}))
@@ -101,6 +101,6 @@ def _norm_without_statistics(graph: GraphBuilder, node: Any, a: Arguments) -> Ma
 
 NORMS: dict[str, Converter] = {
     **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_functional"), _batch_norm),
-    "_native_batch_norm_legit_no_training": _with_known_statistics, "_native_batch_norm_legit": _norm_without_statistics,
+    "_native_batch_norm_legit_no_training": _eval_batch_norm, "_native_batch_norm_legit": _norm_without_statistics,
     "layer_norm": _layer_norm, "group_norm": _group_norm, "instance_norm": _instance_norm,
 }

@@ -1,4 +1,4 @@
-"""Layers: what gaccd has for each op of PyTorch. The ops of the file: daemon/models/graph_ops.h."""
+"""Converts ops of PyTorch to ops of gaccd (daemon/models/graph_ops.h)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .export_attention import attention
-from .export_convert import Arguments, Converter, Made, inputs_of, permuted, scaled, viewed, with_samples
+from .export_convert import Arguments, Converter, Converted, input_names, permuted, scaled, viewed, with_samples
 from .export_formulas import FORMULAS
 from .export_graph import GraphBuilder
 from .export_types import Node, SampleMask, Uniform
@@ -24,9 +24,9 @@ aten = torch.ops.aten
 
 VIEWS = ("aten.permute.", "aten.view.", "aten.unsqueeze.", "aten.squeeze.", "aten.expand.", "aten.clone.", "aten.t.",
          "aten.transpose.")
-FIRST_STATISTIC = 3  # of the outputs of a functional batch norm
+STATISTIC_OUTPUT = 3  # first of them among the outputs of a functional batch norm
 
-# run_decompositions() leaves these as they are.
+# Not decomposed by run_decompositions().
 WHOLE_OPS = [aten.linear.default, aten.conv2d.default, aten.batch_norm.default, aten.layer_norm.default,
              aten.group_norm.default, aten.gelu.default, aten.silu.default, aten.hardswish.default,
              aten.hardsigmoid.default, aten.leaky_relu.default, aten.dropout.default, aten.native_dropout.default,
@@ -39,18 +39,18 @@ WHOLE_OPS = [aten.linear.default, aten.conv2d.default, aten.batch_norm.default, 
 
 SMALL = (torch.int8, torch.uint8, torch.int16)
 
-# Round what is not supported.
-WAYS = {
+# Alternatives to unsupported ops.
+ADVICE = {
     "prod": "; exp of a sum of logs is, of positive values",
 }
 
 
-def convert(graph: GraphBuilder, node: Any) -> Made:
-    if node.target is operator.getitem:  # of an op that has several outputs
+def convert(graph: GraphBuilder, node: Any) -> Converted:
+    if node.target is operator.getitem:  # selects an output of an op
         value = graph.value(node.args[0])
         if isinstance(value, (list, tuple)) and node.args[1] < len(value):
             return value[node.args[1]]
-        if node.args[1] >= FIRST_STATISTIC and "batch_norm" in str(node.args[0].target):
+        if node.args[1] >= STATISTIC_OUTPUT and "batch_norm" in str(node.args[0].target):
             raise graph.refuse(node.args[0], "is called more than once, so that its running statistics would be updated as often; "
                                "a batch norm for each call is exact")
         if node.args[1] != 0:
@@ -61,16 +61,16 @@ def convert(graph: GraphBuilder, node: Any) -> Made:
     space, _, name = node.target._schema.name.partition("::")
     converter = CONVERTERS.get(name) if space == "aten" else None
     if converter is None:
-        raise graph.refuse(node, f"is not supported{WAYS.get(name, '')}" if space == "aten" else "is a custom operation, which gaccd has no kernels "
-                                 "for; write it with operations of PyTorch")
+        raise graph.refuse(node, f"is not supported{ADVICE.get(name, '')}" if space == "aten" else "is a custom operation, which gaccd has no "
+                                 "kernels for; write it with operations of PyTorch")
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor) and value.dtype in SMALL and not (name == "_to_copy" and node.args[0].meta["val"].dtype == torch.bool):
         raise graph.refuse(node, f"computes in {value.dtype}, which wraps where gaccd does not; compute in torch.int64")
     return converter(graph, node, Arguments(node))
 
 
-def _linear(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    x, weight, bias = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
+def _linear(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    x, weight, bias = input_names(graph, node, a["input"], a["weight"], a["bias"])
     if graph.is_parameter(weight):
         if not bias or graph.is_parameter(bias):
             return Node("linear", [x, weight, bias], {"in_out": False})
@@ -82,24 +82,24 @@ def _linear(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     return viewed(graph, node, y, graph.sizes(node))
 
 
-def _addmm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    weight = graph.name_of(node, a["mat2"])
-    bias = graph.name_of(node, a["self"])
+def _addmm(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    weight = graph.value_name(node, a["mat2"])
+    bias = graph.value_name(node, a["self"])
     alpha, beta = float(a["alpha"]), float(a["beta"])
     if alpha == beta == 1 and graph.is_parameter(weight) and graph.is_parameter(bias):
-        return Node("linear", [graph.name_of(node, a["mat1"]), weight, bias], {"in_out": True})
-    product = graph.emit(node, Node("matmul", [graph.name_of(node, a["mat1"]), weight], {"transpose": False}))
+        return Node("linear", [graph.value_name(node, a["mat1"]), weight, bias], {"in_out": True})
+    product = graph.emit(node, Node("matmul", [graph.value_name(node, a["mat1"]), weight], {"transpose": False}))
     return Node("add", [scaled(graph, node, product, alpha), scaled(graph, node, bias, beta)], {})
 
 
-def _matmul(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    given = inputs_of(graph, node, a["self"], a["mat2"])
+def _matmul(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    given = input_names(graph, node, a["self"], a["mat2"])
     shape = graph.shape(a["self"])
     if len(shape) == 2 and graph.is_parameter(given[1]):
         return Node("linear", given, {"in_out": True})
     if graph.sizes(node)[-1] < 0 and shape[:-2] in ([], [1]):
         return _with_samples_last(graph, node, given)
-    found = _table_of(graph, a["mat2"]) if len(shape) == 2 or shape[0] == 1 else None
+    found = _as_parameter(graph, a["mat2"]) if len(shape) == 2 or shape[0] == 1 else None
     if found is None:
         if len(shape) == 3 and shape[0] == 1:  # as one product of all rows
             height, width = graph.sizes(node, graph.shape(a["mat2"])[1:])
@@ -113,8 +113,8 @@ def _matmul(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     return viewed(graph, node, graph.emit(node, Node("linear", [rows, found[0]], {"in_out": found[1]})), graph.sizes(node))
 
 
-def _with_samples_last(graph: GraphBuilder, node: Any, given: list[str]) -> Made:
-    """The product of both transposed, transposed."""
+def _with_samples_last(graph: GraphBuilder, node: Any, given: list[str]) -> Converted:
+    """A B = (B^T A^T)^T."""
     rows = []
     for name, one in zip(given, node.args):
         height, width = graph.sizes(node, graph.shape(one)[-2:])
@@ -123,8 +123,8 @@ def _with_samples_last(graph: GraphBuilder, node: Any, given: list[str]) -> Made
     return viewed(graph, node, permuted(graph, node, y, [1, 0]), graph.sizes(node))
 
 
-def _table_of(graph: GraphBuilder, matrix: Any) -> tuple[str, bool] | None:
-    """The parameter of two dimensions that `matrix` is a view of, and whether it is so as it is; else it is transposed."""
+def _as_parameter(graph: GraphBuilder, matrix: Any) -> tuple[str, bool] | None:
+    """The two-dimensional parameter that `matrix` is a view of, and whether it is used untransposed."""
     chain: list[Any] = []
     while isinstance(matrix, torch.fx.Node) and not graph.is_parameter(str(graph.value(matrix))):
         if matrix.op != "call_function" or not str(matrix.target).startswith(VIEWS):
@@ -134,7 +134,7 @@ def _table_of(graph: GraphBuilder, matrix: Any) -> tuple[str, bool] | None:
     if not isinstance(matrix, torch.fx.Node) or len(graph.shape(matrix)) != 2:
         return None
     sizes = graph.shape(matrix)
-    places = torch.arange(sizes[0] * sizes[1]).view(sizes)  # of the values
+    places = torch.arange(sizes[0] * sizes[1]).view(sizes)  # positions of the values
     found = places
     for one in reversed(chain):
         if any(not isinstance(size, int) for size in graph.shape(one)):
@@ -146,35 +146,35 @@ def _table_of(graph: GraphBuilder, matrix: Any) -> tuple[str, bool] | None:
     return None
 
 
-def _dropout(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+def _dropout(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     if a["train"] is False or a["p"] == 0:
-        return graph.raw_name(node, a["input"])
+        return graph.raw_value_name(node, a["input"])
     if a["p"] == 1:
         raise graph.refuse(node, "drops everything, expected p below 1")
-    x, sizes = graph.name_of(node, a["input"]), graph.sizes(node, graph.shape(a["input"]))
-    if min(sizes, default=0) >= 0:  # the same is dropped for all samples
+    x, sizes = graph.value_name(node, a["input"]), graph.sizes(node, graph.shape(a["input"]))
+    if min(sizes, default=0) >= 0:  # the mask is the same for all samples
         return Node("dropout", [x], {"p": float(a["p"])})
     x = with_samples(graph, node, a["input"], x)
-    order = list(range(len(sizes)))  # that exchanges the dimension of samples with the first
+    order = list(range(len(sizes)))  # exchanges the dimension of samples with the first
     samples = next(dim for dim in order if sizes[dim] < 0)
     order[0], order[samples] = samples, 0
     x = permuted(graph, node, x, order)
     return permuted(graph, node, graph.emit(node, Node("dropout", [x], {"p": float(a["p"])})), order)
 
 
-def _rand(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+def _rand(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     return Uniform(node)
 
 
-def _floor(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    """floor(keep + rand()) is 1 with the probability keep."""
+def _floor(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """floor(keep + rand()) is 1 with probability keep."""
     drawn = graph.value(node.args[0])
     if isinstance(drawn, Uniform) and 0 < drawn.least <= 1:
         return SampleMask(drawn.least, 1.0, drawn.drawn)
     raise graph.refuse(node, "rounds what depends on data or parameters; compute it in the data instead")
 
 
-def _random(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+def _random(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     raise graph.refuse(node, "draws random numbers; gaccd draws those of dropout, by sample, and no others")
 
 

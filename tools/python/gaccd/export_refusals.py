@@ -15,13 +15,13 @@ import torch
 
 from .export_types import TORCH
 
-NOISY = "torch.fx.experimental.symbolic_shapes"
+NOISY_LOGGER = "torch.fx.experimental.symbolic_shapes"
 
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
     """Suppresses the graph that torch.export prints before it fails; prints the output afterwards if it succeeds."""
-    logger = logging.getLogger(NOISY)
+    logger = logging.getLogger(NOISY_LOGGER)
     level, out, err = logger.level, io.StringIO(), io.StringIO()
     logger.setLevel(logging.ERROR)
     try:
@@ -33,7 +33,7 @@ def quietly() -> Iterator[None]:
     sys.stderr.write(err.getvalue())
 
 
-def _of_config(model: torch.nn.Module) -> str:
+def _config_advice(model: torch.nn.Module) -> str:
     """Options of transformers whose random choices cannot be exported."""
     found: dict[str, None] = {}
     for module in model.modules():
@@ -45,8 +45,8 @@ def _of_config(model: torch.nn.Module) -> str:
     return f"; try {' and '.join(found)}" if found else ""
 
 
-def experts_of_config(model: torch.nn.Module) -> str:
-    """transformers' loop over the experts that data choose, and its product of sorted rows."""
+def experts_advice(model: torch.nn.Module) -> str:
+    """Advice for mixture-of-experts models of transformers, whose loop over experts or sorted product cannot be exported."""
     configs = [config for module in model.modules() if (config := getattr(module, "config", None)) is not None
                and any(getattr(config, count, None) for count in ("num_experts", "num_local_experts", "n_routed_experts"))]
     chosen = {getattr(config, "_experts_implementation", None) for config in configs}
@@ -70,4 +70,4 @@ def reason(error: Exception, model: torch.nn.Module) -> str:
         first, way = "it works for one number of samples alone", "; take x.shape[0] instead of a number"
     elif "FakeTensor" in text and any(isinstance(module, torch.nn.RNNBase) for module in model.modules()):
         way = "; leave pack_padded_sequence out and take the last step of each sample by x[torch.arange(x.shape[0]), lengths - 1]"
-    return first + where + way + _of_config(model) + experts_of_config(model)
+    return first + where + way + _config_advice(model) + experts_advice(model)

@@ -13,27 +13,27 @@ import torch
 from .export_graph import GraphBuilder
 
 PRODUCTS = {"linear", "addmm", "mm", "bmm", "conv2d", "convolution", "scaled_dot_product_attention"}
-MOST_NAMES = 5  # of unused parameters that are shown
+MAX_NAMES = 5  # unused parameters shown
 
 
 @dataclass(frozen=True)
 class ModuleRow:
     name: str
-    kind: str  # its class
+    kind: str  # class name
     output: str  # "[N, 64, 8, 8]", N the samples
-    parameters: int  # its own, without those of submodules
-    flops: float  # of products, per sample and forward pass
+    parameters: int  # without those of submodules
+    flops: float  # of matrix products, per sample and forward pass
 
 
 @dataclass(frozen=True)
 class Summary:
     """Summary of an exported model."""
     path: str
-    inputs: dict[str, str]  # the tensor of the data -> its shape
+    inputs: dict[str, str]  # name in the data -> shape
     output: str
     modules: list[ModuleRow]  # modules with own computations, in order
     parameters: int
-    frozen: int  # of these
+    frozen: int  # among the parameters
     buffers: int
     functions: dict[str, int]  # gaccd's op -> number of nodes
     folded: int  # calls of PyTorch that depend on neither data nor parameters, evaluated as constants
@@ -75,7 +75,7 @@ class Summary:
 
 
 def _some(names: list[str]) -> str:
-    return ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+    return ", ".join(names[:MAX_NAMES]) + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")
 
 
 def _shape(sizes: Any) -> str:
@@ -105,7 +105,7 @@ def _flops(node: Any) -> float:
     return float(2.0 * values * shapes[1 if name == "addmm" else 0][-1])
 
 
-def _module_of(node: Any) -> tuple[str, str]:
+def _module_name(node: Any) -> tuple[str, str]:
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     if not stack:
         return "", ""
@@ -120,7 +120,7 @@ def summarize(model: torch.nn.Module, graph: GraphBuilder, path: str, lengths: l
     for node in graph.needed_calls():
         if not isinstance(getattr(node.meta.get("val"), "shape", None), torch.Size):
             continue
-        name, kind = _module_of(node)
+        name, kind = _module_name(node)
         own = dict(model.named_modules()).get(name)
         parameters = sum(p.numel() for p in own.parameters(recurse=False)) if own is not None else 0
         before = rows[name].flops if name in rows else 0.0

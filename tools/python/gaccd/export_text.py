@@ -9,11 +9,11 @@ import torch
 
 from .export_graph import GraphBuilder
 
-VERSION = 1  # of the format
+VERSION = 1  # version of the format
 
 
 def graph_text(graph: GraphBuilder, shorter: dict[int, GraphBuilder]) -> str:
-    """shorter: of the same model by the length of its texts, ascending; the last knows all constants."""
+    """shorter: graphs of the same model by length of texts, ascending; the last one has all constants."""
     constants = [graph, *shorter.values()][-1].constants
     lines = ["# proto-file: proto/graph.proto", "# proto-message: gaccd.proto.ExportedGraph", "",
              f"version: {VERSION}", f'producer: "torch {torch.__version__}"']

@@ -1,4 +1,4 @@
-"""What the graph of an exported model is made of, and errors."""
+"""The parts of an exported graph, and errors."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from typing import Any
 
 import torch
 
-SAMPLES = 7  # what depends on the number of samples alone is computed for so many
-HIDDEN = -1e30  # in place of -inf: exp() of it is 0
+SAMPLES = 7  # for values that depend on the number of samples only
+HIDDEN = -1e30  # replaces -inf: exp(HIDDEN) is 0
 TORCH = os.path.dirname(torch.__file__) + os.sep
 
 
 class ExportError(ValueError):
-    """A model that gaccd cannot train; the message says why, and where in the model."""
+    """The model cannot be trained by gaccd; the message gives the reason and the position in the model."""
 
 
 @dataclasses.dataclass
 class Input:
     argument: str
-    name: str  # in the data
+    name: str  # name in the data
     example: torch.Tensor
 
 
 @dataclasses.dataclass
 class SampleMask:
-    """A random number for each sample: `scale` with the probability `keep`, else 0."""
+    """A random number per sample: `scale` with probability `keep`, otherwise 0."""
     keep: float
     scale: float
-    drawn: Any  # the fx node
+    drawn: Any  # fx node that draws it
 
 
 @dataclasses.dataclass
 class Uniform:
     """Random numbers from `least` to 1 above it; stochastic depth rounds them down."""
-    drawn: Any  # the fx node
+    drawn: Any  # fx node that draws it
     least: float = 0.0
 
 
 @dataclasses.dataclass
 class Node:
-    """What is written of one node: its op and inputs, by name, and attributes as texts of numbers."""
+    """A node of the file: its op, the names of its inputs, and its attributes."""
     op: str
     inputs: list[str]
     attributes: dict[str, float | int | bool | list[int]]
@@ -50,7 +50,7 @@ class Node:
 
 @dataclasses.dataclass
 class Refused:
-    """A value that gaccd cannot compute, but that depends on data alone: what it is for may be known as a whole."""
+    """A value that gaccd cannot compute but that depends on data only: an operation that uses it may be recognised as a whole."""
     error: ExportError
 
 
@@ -58,7 +58,7 @@ def is_random(node: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
-def source_of(node: Any) -> str:
+def source_location(node: Any) -> str:
     """ "layer1.0.conv1 (net.py:12)": the module, and the last line of the user's own files."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
     own = [frame for frame in frames if not os.path.abspath(frame[0]).startswith(TORCH)

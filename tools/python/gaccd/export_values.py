@@ -1,4 +1,4 @@
-"""Arithmetic, comparisons and masks: what gaccd has for each op of PyTorch. A mask is numbers, 1 where it is true."""
+"""Converters of arithmetic, comparisons and masks. A mask is a float value, 1 where it is true."""
 
 from __future__ import annotations
 
@@ -7,72 +7,72 @@ from typing import Any
 
 import torch
 
-from .export_convert import (Arguments, Converter, Made, bounded, full, inputs_of, inverted, limited, number_of, permuted,
+from .export_convert import (Arguments, Converter, Converted, bounded, full, input_names, inverted, limited, constant_number, permuted,
                              scaled, shifted)
 from .export_graph import GraphBuilder
 from .export_types import HIDDEN, Node, SampleMask, Uniform
 
 
 def _unary(op: str, **attributes: float) -> Converter:
-    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-        return Node(op, inputs_of(graph, node, node.args[0]), dict(attributes))
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+        return Node(op, input_names(graph, node, node.args[0]), dict(attributes))
     return made
 
 
-def _gelu(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    return Node("gelu", inputs_of(graph, node, a["self"]), {"tanh": a["approximate"] == "tanh"})
+def _gelu(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    return Node("gelu", input_names(graph, node, a["self"]), {"tanh": a["approximate"] == "tanh"})
 
 
-def _leaky_relu(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    return Node("leaky_relu", inputs_of(graph, node, a["self"]), {"slope": float(a["negative_slope"])})
+def _leaky_relu(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    return Node("leaky_relu", input_names(graph, node, a["self"]), {"slope": float(a["negative_slope"])})
 
 
-def _pow(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    exponent = number_of(graph, a["exponent"])
+def _pow(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    exponent = constant_number(graph, a["exponent"])
     if exponent is None:
         raise graph.refuse(node, "to the power of a value, expected a number")
-    return Node("power", inputs_of(graph, node, a["self"]), {"exponent": exponent})
+    return Node("power", input_names(graph, node, a["self"]), {"exponent": exponent})
 
 
 def _limits(op: str, least: str, most: str) -> Converter:
-    """Limits are numbers or tensors; the lower is applied before the upper, as in PyTorch."""
-    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    """Limits are numbers or tensors; the lower limit is applied first, as in PyTorch."""
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         given = [a[name] if name else None for name in (least, most)]
-        numbers = [None if one is None else number_of(graph, one) for one in given]
+        numbers = [None if one is None else constant_number(graph, one) for one in given]
         low, high = numbers
         if low is not None and high is not None and low > high:
             raise graph.refuse(node, f"between {low:g} and {high:g}, expected the lower limit first")
-        x = graph.name_of(node, a["self"])
+        x = graph.value_name(node, a["self"])
         if given[0] is not None and low is None:
-            x = limited(graph, node, x, graph.name_of(node, given[0]), 1)
+            x = limited(graph, node, x, graph.value_name(node, given[0]), 1)
         if low is not None or high is not None or given == [None, None]:
             x = graph.emit(node, Node(op, [x], {"least": HIDDEN if low is None else low,
                                                 "most": -HIDDEN if high is None else high}))
         if given[1] is not None and high is None:
-            x = limited(graph, node, x, graph.name_of(node, given[1]), -1)
+            x = limited(graph, node, x, graph.value_name(node, given[1]), -1)
         return x
     return made
 
 
 def _add(sign: float, reversed_: bool = False) -> Converter:
-    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         if node.meta["val"].dtype == torch.bool:
             return _or(graph, node, a)
         for one, other in ((a["self"], a["other"]), (a["other"], a["self"])):
-            drawn, number = graph.value(one), number_of(graph, other)
+            drawn, number = graph.value(one), constant_number(graph, other)
             if isinstance(drawn, Uniform) and number is not None and sign == a["alpha"] == 1:
                 return Uniform(drawn.drawn, drawn.least + number)
         x, y = (a["other"], a["self"]) if reversed_ else (a["self"], a["other"])
         factor = sign * float(a["alpha"])
-        if (number := number_of(graph, y)) is not None:
-            return shifted(graph, node, graph.name_of(node, x), factor * number)
-        if (number := number_of(graph, x)) is not None:
-            return shifted(graph, node, scaled(graph, node, graph.name_of(node, y), factor), number)
-        return Node("add", [graph.name_of(node, x), scaled(graph, node, graph.name_of(node, y), factor)], {})
+        if (number := constant_number(graph, y)) is not None:
+            return shifted(graph, node, graph.value_name(node, x), factor * number)
+        if (number := constant_number(graph, x)) is not None:
+            return shifted(graph, node, scaled(graph, node, graph.value_name(node, y), factor), number)
+        return Node("add", [graph.value_name(node, x), scaled(graph, node, graph.value_name(node, y), factor)], {})
     return made
 
 
-def _drop_samples(graph: GraphBuilder, node: Any, x: Any, mask: Any) -> Made:
+def _drop_samples(graph: GraphBuilder, node: Any, x: Any, mask: Any) -> Converted:
     value = graph.value(mask)
     size, *rest = graph.shape(mask)
     if isinstance(size, int):
@@ -81,58 +81,58 @@ def _drop_samples(graph: GraphBuilder, node: Any, x: Any, mask: Any) -> Made:
         raise graph.refuse(node, "takes the random numbers of samples that another product took; gaccd would draw others. "
                                  "Multiply both at once, as in (x + y) * mask or torch.cat")
     graph.masks_used.add(value.drawn)
-    if any(one != 1 for one in rest) or len(rest) + 1 != len(graph.shape(x)):  # of each channel
+    if any(one != 1 for one in rest) or len(rest) + 1 != len(graph.shape(x)):  # one value per channel
         ones = full(graph, node, value.keep * value.scale, graph.sizes(node, graph.shape(mask)))
         drawn = graph.emit(node, Node("dropout", [ones], {"p": 1 - value.keep}))
-        return Node("mul", [*inputs_of(graph, node, x), drawn], {})
-    dropped = graph.emit(node, Node("drop_samples", inputs_of(graph, node, x), {"p": 1 - value.keep}))
+        return Node("mul", [*input_names(graph, node, x), drawn], {})
+    dropped = graph.emit(node, Node("drop_samples", input_names(graph, node, x), {"p": 1 - value.keep}))
     return scaled(graph, node, dropped, 1 if abs(value.scale * value.keep - 1) < 1e-6 else value.scale * value.keep)
 
 
-def _mul(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+def _mul(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     x, y = a["self"], a["other"]
     for one, other in ((x, y), (y, x)):
         if isinstance(graph.value(other), SampleMask):
             return _drop_samples(graph, node, one, other)
-        if (number := number_of(graph, other)) is not None:
-            return Node("scale", inputs_of(graph, node, one), {"factor": bounded(number)})
-    return Node("mul", inputs_of(graph, node, x, y), {})
+        if (number := constant_number(graph, other)) is not None:
+            return Node("scale", input_names(graph, node, one), {"factor": bounded(number)})
+    return Node("mul", input_names(graph, node, x, y), {})
 
 
-def _div(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+def _div(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     if "rounding_mode" in a and a["rounding_mode"] is not None:
         raise graph.refuse(node, f"rounds what depends on data or parameters ({a['rounding_mode']}); compute it in the data instead")
-    x, number = a["self"], number_of(graph, a["other"])
+    x, number = a["self"], constant_number(graph, a["other"])
     if number is None:
-        inverse = graph.emit(node, Node("power", inputs_of(graph, node, a["other"]), {"exponent": -1.0}))
-        if (numerator := number_of(graph, x)) is not None:
+        inverse = graph.emit(node, Node("power", input_names(graph, node, a["other"]), {"exponent": -1.0}))
+        if (numerator := constant_number(graph, x)) is not None:
             return scaled(graph, node, inverse, numerator)
-        return Node("mul", [graph.name_of(node, x), inverse], {})
+        return Node("mul", [graph.value_name(node, x), inverse], {})
     mask = graph.value(x)
     if isinstance(mask, SampleMask):
         return SampleMask(mask.keep, mask.scale / number, mask.drawn)
-    return Node("scale", inputs_of(graph, node, x), {"factor": 1 / number})
+    return Node("scale", input_names(graph, node, x), {"factor": 1 / number})
 
 
-def _bernoulli(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+def _bernoulli(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     if not isinstance(a["p"], float) or not 0 < a["p"] <= 1:
         raise graph.refuse(node, "draws with a probability that is no number in (0, 1]")
     return SampleMask(a["p"], 1.0, node)
 
 
 def _compare(op: str, negated: bool = False, exchanged: bool = False) -> Converter:
-    """x op y by x - y op 0; negated: 1 where it is not; exchanged: y op x."""
+    """Computes x op y as (x - y) op 0. negated: not (x op y); exchanged: y op x."""
     key = "to" if op == "equal" else "than"
 
-    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         x, y = (a["other"], a["self"]) if exchanged else (a["self"], a["other"])
-        limit = number_of(graph, y)
-        if (number := number_of(graph, x)) is not None:  # number < y: -y < -number
-            name, limit = scaled(graph, node, graph.name_of(node, y), -1), -number
+        limit = constant_number(graph, y)
+        if (number := constant_number(graph, x)) is not None:  # number < y: -y < -number
+            name, limit = scaled(graph, node, graph.value_name(node, y), -1), -number
         elif limit is not None:
-            name = graph.name_of(node, x)
+            name = graph.value_name(node, x)
         else:
-            difference = Node("add", [graph.name_of(node, x), scaled(graph, node, graph.name_of(node, y), -1)], {})
+            difference = Node("add", [graph.value_name(node, x), scaled(graph, node, graph.value_name(node, y), -1)], {})
             name, limit = graph.emit(node, difference), 0.0
         found = graph.emit(node, Node(op, [name], {key: bounded(limit)}))
         return inverted(graph, node, found) if negated else found
@@ -144,15 +144,15 @@ def _nonzero(graph: GraphBuilder, node: Any, x: str) -> str:
 
 
 def _mask(graph: GraphBuilder, node: Any, x: Any) -> str:
-    """What a logical or bitwise operation takes."""
-    name = graph.name_of(node, x)
+    """The operand of a logical or bitwise operation as a mask."""
+    name = graph.value_name(node, x)
     dtype = x.meta["val"].dtype
     if dtype != torch.bool and "bitwise" in str(node.target):
         raise graph.refuse(node, f"of {dtype}, expected masks of torch.bool, as x != 0 is one")
     return name if dtype == torch.bool else _nonzero(graph, node, name)
 
 
-def _and(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+def _and(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     for one, other in ((a["self"], a["other"]), (a["other"], a["self"])):
         known = graph.value(other)
         if isinstance(known, torch.Tensor) and known.dtype == torch.bool and bool(known.all()):
@@ -161,23 +161,23 @@ def _and(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     return Node("mul", [_mask(graph, node, a["self"]), _mask(graph, node, a["other"])], {})
 
 
-def _or(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+def _or(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     neither = Node("mul", [inverted(graph, node, _mask(graph, node, one)) for one in (a["self"], a["other"])], {})
     return inverted(graph, node, graph.emit(node, neither))
 
 
-def _not(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+def _not(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     return inverted(graph, node, _mask(graph, node, a["self"]))
 
 
-def _where(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    """The sum of the selected values of both sides: values that are not selected, even NaN, have no effect."""
-    mask = graph.name_of(node, a["condition"])
+def _where(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """Adds the selected values of both sides; values that are not selected, even NaN, have no effect."""
+    mask = graph.value_name(node, a["condition"])
     parts = []
     for value, where in ((a["self"], mask), (a["other"], inverted(graph, node, mask))):
-        number = number_of(graph, value)
+        number = constant_number(graph, value)
         if number is None:
-            parts.append(graph.emit(node, Node("select", [graph.name_of(node, value), where], {})))
+            parts.append(graph.emit(node, Node("select", [graph.value_name(node, value), where], {})))
         elif math.isnan(number):
             raise graph.refuse(node, "puts NaN in the place of values, expected a number")
         elif number != 0:
@@ -185,17 +185,17 @@ def _where(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     return Node("add", parts, {}) if len(parts) == 2 else parts[0] if parts else scaled(graph, node, mask, 0)
 
 
-def _cumsum(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    """A product with ones above the diagonal."""
+def _cumsum(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """A product with an upper triangular matrix of ones."""
     order = _last(graph, node, a["self"], a["dim"])
     size = graph.shape(a["self"])[order[-1]]
     ones = graph.constant(node, torch.ones(size, size).triu())
-    x = permuted(graph, node, graph.name_of(node, a["self"]), order)
+    x = permuted(graph, node, graph.value_name(node, a["self"]), order)
     return permuted(graph, node, graph.emit(node, Node("linear", [x, ones], {"in_out": True})), order)
 
 
 def _sum(op: str) -> Converter:
-    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         rank = len(graph.shape(a["self"]))
         dims = sorted(dim % rank for dim in (a["dim"] if "dim" in a else None) or range(rank))
         keepdim = "keepdim" in a and bool(a["keepdim"])
@@ -203,15 +203,15 @@ def _sum(op: str) -> Converter:
             raise graph.refuse(node, f"over the dimensions {dims} of {rank}, one of which counts samples: an update of gaccd "
                                      "is a sum over samples, which must not depend on each other")
         if op == "mean" and rank == 4 and dims == [2, 3]:
-            return Node("mean_image", inputs_of(graph, node, a["self"]), {"keepdim": keepdim})
+            return Node("mean_image", input_names(graph, node, a["self"]), {"keepdim": keepdim})
         if op == "mean" and rank == 3 and dims == [1] and not keepdim:
-            return Node("mean_rows", inputs_of(graph, node, a["self"]), {})
-        return Node(op, inputs_of(graph, node, a["self"]), {"dims": dims, "keepdim": keepdim})
+            return Node("mean_rows", input_names(graph, node, a["self"]), {})
+        return Node(op, input_names(graph, node, a["self"]), {"dims": dims, "keepdim": keepdim})
     return made
 
 
-def _vector_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    """Its gradient at 0 is 0, unlike that of a root of a sum of squares."""
+def _vector_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """The root operation has gradient 0 at 0, unlike sqrt of a sum of squares."""
     if a["ord"] != 2:
         raise graph.refuse(node, f"a norm of the order {a['ord']}, expected 2")
     squares = _sum("sum")(graph, node, a)
@@ -220,7 +220,7 @@ def _vector_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 def _last(graph: GraphBuilder, node: Any, x: Any, dim: int) -> list[int]:
-    """The order of dimensions that exchanges this one with the last, which does the reverse, too."""
+    """The permutation that exchanges this dimension with the last; it is its own inverse."""
     shape = graph.shape(x)
     dim, order = dim % len(shape), list(range(len(shape)))
     if not isinstance(shape[dim], int):
@@ -229,20 +229,20 @@ def _last(graph: GraphBuilder, node: Any, x: Any, dim: int) -> list[int]:
     return order
 
 
-def _softmax(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+def _softmax(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     order = _last(graph, node, a["self"], a["dim"])
-    x = permuted(graph, node, graph.name_of(node, a["self"]), order)
+    x = permuted(graph, node, graph.value_name(node, a["self"]), order)
     return permuted(graph, node, graph.emit(node, Node("softmax", [x], {})), order)
 
 
-def _to_copy(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+def _to_copy(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     before, after = node.args[0].meta["val"].dtype, a["dtype"] or node.args[0].meta["val"].dtype
     if before != torch.bool and after == torch.bool:
-        return _nonzero(graph, node, graph.name_of(node, node.args[0]))
+        return _nonzero(graph, node, graph.value_name(node, node.args[0]))
     if before == after or (not before.is_floating_point and not after.is_floating_point):
-        return graph.raw_name(node, node.args[0])
+        return graph.raw_value_name(node, node.args[0])
     if not before.is_floating_point and after == torch.float32:
-        return graph.name_of(node, node.args[0])
+        return graph.value_name(node, node.args[0])
     raise graph.refuse(node, f"converts {before} to {after}, expected a model of float32; mixed precision is "
                              "numerics of the job")
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from .export_types import ExportError
 from .export_evaluation import without_dropout
 from .export_lengths import copied
-from .export_model import DATA_NAMES, outputs_of
+from .export_model import DATA_NAMES, iterate_outputs
 from .export_refusals import reason
 from .run import call
 
@@ -133,9 +133,9 @@ def _calls(model: torch.nn.Module, inputs: list[_Input], tensors: list[torch.Ten
     arguments = {data: argument for argument, data in [*DATA_NAMES.items(), *names.items()]}
     with _default_dtype(model):
         if len(inputs) == 1:
-            output = next(outputs_of(model(tensors[0])))
+            output = next(iterate_outputs(model(tensors[0])))
         else:
-            output = next(outputs_of(model(**{arguments.get(one.name, one.name): tensor for one, tensor in zip(inputs, tensors)})))
+            output = next(iterate_outputs(model(**{arguments.get(one.name, one.name): tensor for one, tensor in zip(inputs, tensors)})))
     return output[:, None] if output.dim() == 1 else output
 
 

@@ -79,7 +79,7 @@ class ExportTest : public testing::Test {
   RunFiles run_;
 };
 
-TEST_F(ExportTest, CsvHasARowAnEventAndAColumnAKey) {
+TEST_F(ExportTest, CsvHasRowPerEventAndColumnPerKey) {
   std::istringstream csv(Export(ExportFormat::kCsv));
   std::vector<std::string> rows;
   for (std::string row; std::getline(csv, row);) rows.push_back(row);
@@ -165,7 +165,7 @@ std::vector<proto::tensorboard::Event> ReadRecords(const std::string& path) {
   return events;
 }
 
-TEST_F(ExportTest, TensorboardGetsAFileAnAttempt) {
+TEST_F(ExportTest, TensorboardHasFilePerAttempt) {
   const ExportRequest request{
       .folder = run_.path(), .format = ExportFormat::kTensorboard, .out = run_.Path("tb")};
   EXPECT_THAT(RunExportCommand({.folder = run_.path(), .format = request.format}),
@@ -215,7 +215,7 @@ TEST_F(ExportTest, FiguresAreSumsOverAllAttempts) {
   EXPECT_EQ(bad(Badput::kOther), 51 - 4.5 - 16.5 - 2 - 0.5 - 1.5 - 1.5 - 22);
 }
 
-TEST_F(ExportTest, TheBatchIsThatOfTheNewestStage) {
+TEST_F(ExportTest, BatchIsOfNewestStage) {
   const auto add_plan = [&](const char* attempt, int second, int world) {
     run_.Event(attempt, second, "plan",
                StrCat(R"(,"world":)", world,
@@ -261,7 +261,7 @@ std::map<std::string, double> CountersIn(const std::string& text) {
   return counters;
 }
 
-TEST_F(ExportTest, NoCounterFallsWhileEventsAreAdded) {
+TEST_F(ExportTest, CountersNeverDecrease) {
   struct Line {
     const char* attempt;
     int second;
@@ -310,7 +310,7 @@ TEST_F(ExportTest, NoCounterFallsWhileEventsAreAdded) {
   EXPECT_EQ(bad(Badput::kOther), 0.5 + 10);  // of 570 s
 }
 
-TEST_F(ExportTest, AnEvaluationThatIsNotFiniteIsTheNewestValue) {
+TEST_F(ExportTest, NonFiniteEvaluationIsNewestValue) {
   run_.Event("001-812", 52, "eval", R"(,"step":4,"metric":"loss","value":null,"dur_s":0.5)");
   run_.Event("001-812", 52, "eval", R"(,"step":4,"metric":"accuracy","dur_s":0.5)");
   const auto text = [&] {
@@ -325,7 +325,7 @@ TEST_F(ExportTest, AnEvaluationThatIsNotFiniteIsTheNewestValue) {
   EXPECT_THAT(text(), HasSubstr(line("loss", "1.5")));
 }
 
-TEST_F(ExportTest, AGradientThatTheLossScaleMadeTooLargeIsNoFailure) {
+TEST_F(ExportTest, LossScaleOverflowIsNoFailure) {
   RunFiles run;
   run.Event("000-812", 1, "step", StepKeys(1, 4) + R"(,"loss_scale":65536)");
   EXPECT_EQ(Sum(run).nonfinite_gradients, 0);
@@ -336,7 +336,7 @@ TEST_F(ExportTest, AGradientThatTheLossScaleMadeTooLargeIsNoFailure) {
   EXPECT_EQ(Sum(run).nonfinite_losses, 1);
 }
 
-TEST_F(ExportTest, AnUpdateWithoutLabelsIsNotOneThatIsNotFinite) {
+TEST_F(ExportTest, UpdateWithoutLabelsIsNotNonFinite) {
   RunFiles run;
   run.Event("000-812", 1, "step",
             R"(,"step":1,"loss":null,"loss_finite":false,"grad_finite":true,"divisor":0,)"
@@ -375,7 +375,7 @@ TEST_F(ExportTest, PrometheusNamesEveryRunByItsFolder) {
   has("gaccd_build_info", ",version=\"0.1.0\",revision=\"abc\"} 1");
 }
 
-TEST_F(ExportTest, AFileOfMetricsIsReadableAndWholeAndKeepsWhatWasThere) {
+TEST_F(ExportTest, WritesMetricsFileAtomically) {
   WriteStatus(run_, "");
   const std::string out = run_.Path("gaccd.prom");
   const ExportRequest request{
@@ -399,12 +399,12 @@ TEST_F(ExportTest, AFileOfMetricsIsReadableAndWholeAndKeepsWhatWasThere) {
   }
 }
 
-TEST_F(ExportTest, RunsThatWroteNothingForADayAreLeftOut) {
+TEST_F(ExportTest, OmitsRunsSilentForADay) {
   run_.Append("STATUS.json", StrCat(R"({"ts":"2020-01-01T00:00:00.000000Z","state":"done"})"));
   EXPECT_EQ(Export(ExportFormat::kPrometheus), "");
 }
 
-TEST(LabelText, TakesAnyBytes) {
+TEST(LabelText, AcceptsAnyBytes) {
   EXPECT_EQ(LabelText("a b"), "\"a b\"");
   EXPECT_EQ(LabelText("\"\\\n$(x)"), "\"\\\"\\\\\\n$(x)\"");
   EXPECT_EQ(LabelText("\xff"), "\"\xEF\xBF\xBD\"");

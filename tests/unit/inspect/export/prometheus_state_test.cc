@@ -35,15 +35,15 @@ class PrometheusStateTest : public testing::Test {
                         R"("dur_s":0.7,"data_s":0.1,"fwd_bwd_s":0.3,"straggler_host":"n3")"));
     }
   }
-  static std::string TextOf(const Result<RunFigures>& figures) {
+  static std::string ReadPrometheusText(const Result<RunFigures>& figures) {
     EXPECT_TRUE(figures.ok()) << figures.status().message();
     return PrometheusText(std::vector{RunMetrics{.run = "r50", .figures = *figures}});
   }
-  std::string Fresh() { return TextOf(PrometheusState().ReadFigures(run_.path())); }
+  std::string Fresh() { return ReadPrometheusText(PrometheusState().ReadFigures(run_.path())); }
   std::string Continued() {
     problem_.clear();
     PrometheusState state = PrometheusState::Read(file_, &problem_);
-    std::string text = TextOf(state.ReadFigures(run_.path()));
+    std::string text = ReadPrometheusText(state.ReadFigures(run_.path()));
     EXPECT_TRUE(state.Write(file_).ok());
     return text;
   }
@@ -69,7 +69,7 @@ class PrometheusStateTest : public testing::Test {
   std::string problem_;
 };
 
-TEST_F(PrometheusStateTest, WhatWasReadIsNotReadAgain) {
+TEST_F(PrometheusStateTest, DoesNotRereadEvents) {
   const std::string before = Continued();
   const std::string events = Events(kFirst);
   Overwrite(kFirst, events.find(R"("samples":48)", events.size() / 2), R"("samples":99)");
@@ -77,7 +77,7 @@ TEST_F(PrometheusStateTest, WhatWasReadIsNotReadAgain) {
   EXPECT_NE(Fresh(), before);
 }
 
-TEST_F(PrometheusStateTest, FiguresAreThoseOfAllEventsWhateverIsAdded) {
+TEST_F(PrometheusStateTest, FiguresEqualThoseOfAllEvents) {
   AddSteps(kFirst, kUpdates + 1, kUpdates + 3);
   EXPECT_EQ(Continued(), Fresh());
   run_.Append(StrCat("attempts/", kFirst, "/events.jsonl"), R"({"v":1,"ts":")");  // cut off
@@ -99,7 +99,7 @@ TEST_F(PrometheusStateTest, FiguresAreThoseOfAllEventsWhateverIsAdded) {
   EXPECT_EQ(problem_, "");
 }
 
-TEST_F(PrometheusStateTest, AnEvaluationThatIsNotFiniteIsKept) {
+TEST_F(PrometheusStateTest, KeepsNonFiniteEvaluation) {
   run_.Event(kFirst, 200, "eval", R"(,"step":1500,"metric":"loss","value":1.25,"dur_s":0.5)");
   run_.Event(kFirst, 210, "eval", R"(,"step":1500,"metric":"loss","value":null,"dur_s":0.5)");
   const std::string before = Continued();
@@ -111,7 +111,7 @@ TEST_F(PrometheusStateTest, AnEvaluationThatIsNotFiniteIsKept) {
   EXPECT_NE(Fresh(), before);
 }
 
-TEST_F(PrometheusStateTest, AFileThatBecameShorterOrAnotherIsReadAnew) {
+TEST_F(PrometheusStateTest, RereadsTruncatedOrReplacedFile) {
   const std::string path = run_.Path(StrCat("attempts/", kFirst, "/events.jsonl"));
   std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
   EXPECT_EQ(Continued(), Fresh());
@@ -124,7 +124,7 @@ TEST_F(PrometheusStateTest, AFileThatBecameShorterOrAnotherIsReadAnew) {
   EXPECT_EQ(Continued(), Fresh());
 }
 
-TEST_F(PrometheusStateTest, TheStateOfAnotherBuildIsIgnored) {
+TEST_F(PrometheusStateTest, IgnoresStateOfAnotherBuild) {
   std::string rest = TextIn(file_).substr(2 * sizeof(Sha256Digest) + 1);
   const std::size_t build = rest.find(R"("build":")");
   ASSERT_NE(build, std::string::npos);
@@ -137,7 +137,7 @@ TEST_F(PrometheusStateTest, TheStateOfAnotherBuildIsIgnored) {
   EXPECT_EQ(problem_, "");
 }
 
-TEST_F(PrometheusStateTest, ADamagedStateIsSaid) {
+TEST_F(PrometheusStateTest, ReportsDamagedState) {
   const auto size = std::filesystem::file_size(file_);
   EXPECT_LT(size, 64'000) << "it does not grow with the run";
   std::filesystem::resize_file(file_, size - 100);

@@ -69,7 +69,7 @@ class ThinEventsTest : public testing::Test {
   std::vector<std::string> notes_;
 };
 
-TEST_F(ThinEventsTest, FiguresStayWhatTheyWere) {
+TEST_F(ThinEventsTest, KeepsFigures) {
   const std::string before = Figures();
   const auto done = ValueOrThrow(ThinEvents(run_.path(), 100));
   EXPECT_EQ(Figures(), before);
@@ -85,7 +85,7 @@ TEST_F(ThinEventsTest, FiguresStayWhatTheyWere) {
   EXPECT_THAT(steps_, ElementsAre(1, 171, 245, 300, 246, 322));
 }
 
-TEST_F(ThinEventsTest, LinesThatAreNoEventsStay) {
+TEST_F(ThinEventsTest, KeepsLinesThatAreNoEvents) {
   const std::string name = "attempts/001-812/events.jsonl";
   run_.Append(name, "damaged\n{\"v\":1,\"ts");
   std::filesystem::permissions(run_.Path(name), std::filesystem::perms(0640));
@@ -94,7 +94,7 @@ TEST_F(ThinEventsTest, LinesThatAreNoEventsStay) {
   EXPECT_EQ(std::filesystem::status(run_.Path(name)).permissions(), std::filesystem::perms(0640));
 }
 
-TEST_F(ThinEventsTest, ALineWithManyHostsStaysShort) {
+TEST_F(ThinEventsTest, LineWithManyHostsIsShort) {
   for (int step = 323; step <= 900; ++step) {
     run_.Event(
         "001-812", 91, "step",
@@ -108,7 +108,7 @@ TEST_F(ThinEventsTest, ALineWithManyHostsStaysShort) {
   for (std::string line; std::getline(lines, line);) EXPECT_LT(line.size(), 4096);
 }
 
-TEST_F(ThinEventsTest, ALivingRunIsRefusedAndItsFilesStay) {
+TEST_F(ThinEventsTest, RefusesLiveRunAndKeepsFiles) {
   const std::string name = run_.Path("attempts/001-812/events.jsonl");
   const std::string before = TextIn(name);
   {

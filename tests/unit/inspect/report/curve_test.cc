@@ -14,7 +14,7 @@ using testing::ElementsAre;
 
 double Value(std::int64_t step) { return std::sin(static_cast<double>(step) * 12.9898) * 43758.5; }
 
-TEST(CurveTest, FewPointsAreAllThere) {
+TEST(CurveTest, KeepsFewPoints) {
   Curve curve(8);
   EXPECT_TRUE(curve.empty());
   for (const std::int64_t step : {3, 4, 5}) curve.Add(step, 0.1 * static_cast<double>(step));
@@ -27,7 +27,7 @@ TEST(CurveTest, FewPointsAreAllThere) {
   EXPECT_EQ(curve.width(), 1);
 }
 
-TEST(CurveTest, WhatIsLostDoesNotCount) {
+TEST(CurveTest, IgnoresLostUpdates) {
   Curve curve;
   const auto add = [&](std::int64_t first, std::int64_t last, double value) {
     curve.BeginPiece();
@@ -44,7 +44,7 @@ TEST(CurveTest, WhatIsLostDoesNotCount) {
   EXPECT_EQ(curve.Pieces().size(), 3);
 }
 
-TEST(CurveTest, ThinnedOnesKeepEveryExtremeAndInventNothing) {
+TEST(CurveTest, ThinningKeepsExtremesAndAddsNothing) {
   constexpr std::size_t kMax = 50;
   Curve curve(kMax);
   for (std::int64_t step = 1; step <= 10'000; ++step) {
@@ -78,7 +78,7 @@ TEST(CurveTest, ThinnedOnesKeepEveryExtremeAndInventNothing) {
   }
 }
 
-TEST(CurveTest, LimitShortensWhatIsThere) {
+TEST(CurveTest, LimitTruncatesExistingPoints) {
   Curve curve(1000);
   for (std::int64_t step = 1; step <= 1000; ++step) curve.Add(step, Value(step));
   curve.Limit(10);
@@ -86,7 +86,7 @@ TEST(CurveTest, LimitShortensWhatIsThere) {
   EXPECT_EQ(curve.Pieces()[0].back(), (CurvePoint{1000, Value(1000)}));
 }
 
-TEST(CurveTest, StretchSumsLoseNothing) {
+TEST(CurveTest, IntervalSumsAreComplete) {
   BinSums<std::int64_t> sums(10);
   for (std::int64_t step = 1; step <= 1000; ++step) sums.Add(step, step);
   for (std::int64_t step = 900; step <= 950; ++step) sums.Add(step, 1);  // done again

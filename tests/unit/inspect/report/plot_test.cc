@@ -13,7 +13,7 @@
 namespace gaccd {
 namespace {
 
-std::vector<std::string> LinesOf(const std::string& text) {
+std::vector<std::string> SplitLines(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) lines.push_back(line);
@@ -35,10 +35,10 @@ Curve Falling() {
   return curve;
 }
 
-TEST(PlotTest, AsciiIsAsciiAndGoesFromTheTopToTheBottom) {
+TEST(PlotTest, AsciiSpansFromTopToBottom) {
   const std::string text = PlotText("loss", Falling(), {.columns = 60, .rows = 10, .utf8 = false});
   EXPECT_TRUE(std::ranges::all_of(text, [](char c) { return c == '\n' || (c >= 32 && c < 127); }));
-  const auto lines = LinesOf(text);
+  const auto lines = SplitLines(text);
   ASSERT_EQ(lines.size(), 1 + 10 + 2);
   EXPECT_EQ(lines[0], "loss: last 0, from 0 to 9.95");
   for (const std::string& line : lines) EXPECT_LE(line.size(), 60);
@@ -54,31 +54,32 @@ TEST(PlotTest, AsciiIsAsciiAndGoesFromTheTopToTheBottom) {
   EXPECT_TRUE(lines[12].ends_with(" 200"));
 }
 
-TEST(PlotTest, LostUpdatesAreNotDrawn) {
+TEST(PlotTest, DoesNotDrawLostUpdates) {
   Curve curve = Falling();
   curve.GoBackTo(20);
   curve.BeginPiece();
   curve.Add(21, 5);
-  const auto lines = LinesOf(PlotText("loss", curve, {.columns = 60, .rows = 10, .utf8 = false}));
+  const auto lines =
+      SplitLines(PlotText("loss", curve, {.columns = 60, .rows = 10, .utf8 = false}));
   EXPECT_EQ(lines.front(), "loss: last 5, from 5 to 9.95");
   EXPECT_TRUE(lines.back().ends_with(" 21"));
 }
 
-TEST(PlotTest, BrailleHasEightDotsACharacter) {
+TEST(PlotTest, BrailleHasEightDotsPerCharacter) {
   Curve curve;
   curve.Add(1, 1);
   curve.Add(2, 1.0625);
   const std::string text = PlotText("loss", curve, {.columns = 40, .rows = 4});
-  for (const std::string& line : LinesOf(text)) EXPECT_LE(Characters(line), 40) << line;
+  for (const std::string& line : SplitLines(text)) EXPECT_LE(Characters(line), 40) << line;
   EXPECT_THAT(text, HasSubstr("│"));
-  const auto rising = LinesOf(text);
+  const auto rising = SplitLines(text);
   EXPECT_THAT(rising[1], testing::EndsWith("⠒")) << "the second dots of both columns";
-  const auto steep = LinesOf(PlotText("loss", curve, {.columns = 40, .rows = 40}));
+  const auto steep = SplitLines(PlotText("loss", curve, {.columns = 40, .rows = 40}));
   EXPECT_THAT(steep[3], testing::EndsWith("⡰"))
       << "the lowest of the left column, then the middle two";
 }
 
-std::string PlotOf(const std::vector<double>& values) {
+std::string DrawPlot(const std::vector<double>& values) {
   Curve curve;
   for (std::size_t i = 0; i < values.size(); ++i) {
     curve.Add(static_cast<std::int64_t>(i), values[i]);
@@ -86,23 +87,23 @@ std::string PlotOf(const std::vector<double>& values) {
   return PlotText("loss", curve, {.utf8 = false});
 }
 
-TEST(PlotTest, ValuesFarApartAreLogarithmic) {
-  EXPECT_THAT(PlotOf({0.01, 10, 0.5}), HasSubstr("from 0.01 to 10, logarithmic"));
-  EXPECT_THAT(PlotOf({0.1, 2}), Not(HasSubstr("logarithmic")));
-  EXPECT_THAT(PlotOf({-1, 100}), Not(HasSubstr("logarithmic")));
+TEST(PlotTest, UsesLogarithmForWideRange) {
+  EXPECT_THAT(DrawPlot({0.01, 10, 0.5}), HasSubstr("from 0.01 to 10, logarithmic"));
+  EXPECT_THAT(DrawPlot({0.1, 2}), Not(HasSubstr("logarithmic")));
+  EXPECT_THAT(DrawPlot({-1, 100}), Not(HasSubstr("logarithmic")));
 }
 
-TEST(PlotTest, OddValuesAreDrawnToo) {
+TEST(PlotTest, DrawsUnusualValues) {
   for (const std::vector<double>& values :
        {std::vector<double>{0}, {5}, {-3, -3}, {1e308, -1e308}, {1e-320, 2e-320}}) {
-    const auto lines = LinesOf(PlotOf(values));
+    const auto lines = SplitLines(DrawPlot(values));
     ASSERT_EQ(lines.size(), 1 + 13 + 1);
     EXPECT_TRUE(std::ranges::any_of(
         lines, [](const std::string& line) { return line.find('*') != std::string::npos; }));
   }
 }
 
-TEST(PlotTest, AStoryHasItsLossAndItsMetrics) {
+TEST(PlotTest, ReportHasLossAndMetrics) {
   ReportData story;
   EXPECT_EQ(PlotText(story, {}), "");
   story.loss = Falling();

@@ -113,7 +113,7 @@ std::string Of(const Json& page, std::string_view path) {
 }
 
 // An attempt that went back and did fewer updates: what it did not do again is lost as well.
-TEST_F(ReportTest, AnAttemptThatGoesBackLeavesNoValuesOfLostUpdates) {
+TEST_F(ReportTest, OmitsLostUpdatesOfEarlierAttempt) {
   run_.Event("002-812", 80, "resume", R"(,"step":3,"dur_s":1.5)");
   Json page = Written();
   EXPECT_EQ(Of(page, "curves/loss/pieces/0/count"), "2");
@@ -126,7 +126,7 @@ TEST_F(ReportTest, AnAttemptThatGoesBackLeavesNoValuesOfLostUpdates) {
   EXPECT_EQ(Of(page, "curves/loss/pieces/1/count"), "1");
 }
 
-TEST_F(ReportTest, CurvesCarryTheValuesOfTheEvents) {
+TEST_F(ReportTest, CurvesHaveEventValues) {
   const Json page = Written();
   EXPECT_EQ(Of(page, "curves/grad_norm"),
             R"({"width":1,"pieces":[{"steps":[1,2,3,4],"values":[0.75,1.0,1.25,1.5],)"
@@ -142,13 +142,13 @@ TEST_F(ReportTest, CurvesCarryTheValuesOfTheEvents) {
   EXPECT_EQ(Of(page, "last_step"), "5");
 }
 
-TEST_F(ReportTest, TheBatchIsThatOfTheNewestStage) {
+TEST_F(ReportTest, BatchIsOfNewestStage) {
   EXPECT_EQ(Of(Written(), "figures/effective_batch"), "3072");
   run_.Event("001-812", 62, "target", R"(,"step":5,"target":6144,"accum_steps":4)");
   EXPECT_EQ(Of(Written(), "figures/effective_batch"), "6144");
 }
 
-TEST_F(ReportTest, TellsTheStoryOfTheRun) {
+TEST_F(ReportTest, ShowsRunHistory) {
   const Json page = Written();
   EXPECT_EQ(JsonAt(page, "language"), R"("both")");
   EXPECT_EQ(JsonAt(page, "read_at"), "1795143680.0") << "2026-11-20 03:01:20 UTC";
@@ -171,7 +171,7 @@ TEST_F(ReportTest, TellsTheStoryOfTheRun) {
   EXPECT_EQ(Of(page, "job_text"), R"("lr: 0.2\nepochs: 3\n")");
 }
 
-TEST_F(ReportTest, ThePlanIsWrittenWithWhatItsRanksTake) {
+TEST_F(ReportTest, WritesPlanWithRankLoads) {
   const Json page = Written();
   EXPECT_EQ(Of(page, "plan/base_batch"), "2400");
   EXPECT_EQ(Of(page, "plan/choices/0"),
@@ -189,7 +189,7 @@ TEST_F(ReportTest, ThePlanIsWrittenWithWhatItsRanksTake) {
 }
 
 // The page marks the choice of this name.
-TEST_F(ReportTest, TheRoundingThatWasAskedForIsAmongTheChoices) {
+TEST_F(ReportTest, ShowsRequestedRoundingAmongChoices) {
   EXPECT_EQ(Of(Written(), "plan/choices/3"), "nothing") << "nearest was not asked for";
   for (const std::string_view mode : {"floor", "exact", "ceil", "nearest"}) {
     RunFiles other;
@@ -211,7 +211,7 @@ TEST_F(ReportTest, TheRoundingThatWasAskedForIsAmongTheChoices) {
 }
 
 // Of a change that says not all speeds, what it says is shown as it is.
-TEST_F(ReportTest, TheNewestLoadsAreThoseAfterTheLastChange) {
+TEST_F(ReportTest, ShowsLoadsAfterLastChange) {
   EXPECT_EQ(Of(Written(), "plan/changed_after"), "0");
   const auto change = [](int step, std::string_view speeds, std::string_view loads) {
     return StrCat(R"(,"step":)", step, R"(,"speeds":")", speeds, R"(","loads":")", loads, "\"");
@@ -231,7 +231,7 @@ TEST_F(ReportTest, TheNewestLoadsAreThoseAfterTheLastChange) {
   EXPECT_EQ(Of(Written(), "plan/changed_after"), "0") << "another attempt";
 }
 
-TEST_F(ReportTest, AttemptsHaveTheirFailuresAndChanges) {
+TEST_F(ReportTest, AttemptsHaveFailuresAndChanges) {
   const Json page = Written();
   EXPECT_EQ(Of(page, "attempts/0/failures/0/rank"), "5");
   EXPECT_EQ(Of(page, "attempts/0/failures/0/message"), R"("full <disk>")");
@@ -245,7 +245,7 @@ TEST_F(ReportTest, AttemptsHaveTheirFailuresAndChanges) {
                                                 R"({"name":"","before":"","after":"lr: 0.2"}])");
 }
 
-TEST_F(ReportTest, AnAttemptEndedAsTheJobScriptJudgedIt) {
+TEST_F(ReportTest, UsesJobScriptJudgementOfAttempt) {
   run_.Event("001-812", 63, "verdict", R"(,"verdict":"requeue","exit":69,"reason":"lost")");
   run_.Append("ledger.jsonl",
               R"({"attempt":"001-812","exit":253,"verdict":"fail","reason":"more --mem"})"
@@ -256,7 +256,7 @@ TEST_F(ReportTest, AnAttemptEndedAsTheJobScriptJudgedIt) {
   EXPECT_EQ(Of(page, "attempts/1/reason"), "\"more --mem\"");
 }
 
-TEST_F(ReportTest, WhereAllOnlySawOthersLostTheFirstOneIsShown) {
+TEST_F(ReportTest, ShowsFirstFailureIfAllOnlyLostPeers) {
   RunFiles other;
   other.Event("000-9", 0, "run_start");
   for (const int rank : {3, 2, 1}) {
@@ -273,7 +273,7 @@ TEST_F(ReportTest, WhereAllOnlySawOthersLostTheFirstOneIsShown) {
   EXPECT_EQ(Of(cause, "attempts/0/more_failures"), "3");
 }
 
-TEST_F(ReportTest, PhasesAndSlowRanksAreSumsOverUpdates) {
+TEST_F(ReportTest, SumsPhasesAndSlowRanksOverUpdates) {
   const Json page = Written();
   // Updates 3 and 4 were done twice.
   EXPECT_EQ(Of(page, "phases/bins/2"),
@@ -283,7 +283,7 @@ TEST_F(ReportTest, PhasesAndSlowRanksAreSumsOverUpdates) {
   EXPECT_EQ(Of(page, "slow/width"), "1");
 }
 
-TEST(LineChangesTest, CountHowOftenALineIsThere) {
+TEST(LineChangesTest, CountsLines) {
   std::vector<std::string> said;
   for (const Change& one : LineChanges("a\nb\na\n\n", "c\na\n")) {
     said.push_back(StrCat("-", one.before, " +", one.after));
@@ -291,7 +291,7 @@ TEST(LineChangesTest, CountHowOftenALineIsThere) {
   EXPECT_THAT(said, ElementsAre("-b +", "-a +", "- +c"));
 }
 
-TEST_F(ReportTest, NoTextOfARunEndsTheElementOfThePage) {
+TEST_F(ReportTest, EscapesTextOfRun) {
   const ReportData data = Read(run_);
   const std::string text = ReportJson({&data, 1}, PageLanguage::kZh);
   EXPECT_THAT(text, Not(HasSubstr("<")));
@@ -302,7 +302,7 @@ TEST_F(ReportTest, NoTextOfARunEndsTheElementOfThePage) {
   EXPECT_EQ(JsonAt(*page, "language"), R"("zh")");
 }
 
-TEST_F(ReportTest, SaysWhatIsWrongWithTheFiles) {
+TEST_F(ReportTest, ReportsFileProblems) {
   run_.Event("003-812", 50, "run_start");  // 002 is missing, and 001 ends at 61
   run_.Append("attempts/003-812/events.jsonl", R"({"v":1,"ts":"2026)");
   const std::string notes = Of(Written(), "notes");
@@ -311,7 +311,7 @@ TEST_F(ReportTest, SaysWhatIsWrongWithTheFiles) {
   EXPECT_THAT(notes, HasSubstr("both ran at once"));
 }
 
-TEST_F(ReportTest, DamagedValuesAreNoPoints) {
+TEST_F(ReportTest, SkipsDamagedValues) {
   const Json before = Written();
   run_.Event("001-812", 62, "step", R"(,"step":6,"loss":null,"loss_finite":false,"dur_s":-1)");
   run_.Event("001-812", 63, "step", R"(,"step":9000000000000000000,"loss":1,"dur_s":1)");
@@ -328,12 +328,12 @@ TEST_F(ReportTest, DamagedValuesAreNoPoints) {
   EXPECT_EQ(Of(*infinite, "figures/evals"), R"([{"metric":"accuracy","value":null}])");
 }
 
-TEST_F(ReportTest, AnEvaluationThatIsNotFiniteIsNull) {
+TEST_F(ReportTest, NonFiniteEvaluationIsNull) {
   run_.Event("001-812", 62, "eval", R"(,"step":5,"metric":"accuracy","value":null,"dur_s":0.5)");
   EXPECT_EQ(Of(Written(), "figures/evals"), R"([{"metric":"accuracy","value":null}])");
 }
 
-TEST_F(ReportTest, ARunWithoutEventsHasAReport) {
+TEST_F(ReportTest, RunWithoutEventsHasReport) {
   const RunFiles run;
   run.Append("attempts/000-1/env.json", "{");
   run.Append("STATUS.json", StrCat(R"({"ts":")", At(79), R"(","state":"starting"})"));
@@ -347,7 +347,7 @@ TEST_F(ReportTest, ARunWithoutEventsHasAReport) {
   EXPECT_EQ(Of(page, "plan"), "null");
 }
 
-TEST_F(ReportTest, SeveralRunsHaveTheirFiguresAndWhereTheirJobsDiffer) {
+TEST_F(ReportTest, ShowsFiguresAndJobDifferencesOfSeveralRuns) {
   RunFiles other;
   other.Event("000-9", 0, "run_start");
   for (int step = 1; step <= 2000; ++step) other.Event("000-9", 5, "step", Step(step, 7 - step));
@@ -366,7 +366,7 @@ TEST_F(ReportTest, SeveralRunsHaveTheirFiguresAndWhereTheirJobsDiffer) {
               IsError(ErrorKind::kUsage, "--out"));
 }
 
-TEST_F(ReportTest, TheBestEvaluationIsNamedWithTheCommandThatExportsIt) {
+TEST_F(ReportTest, NamesBestEvaluationAndExportCommand) {
   RunFiles run;
   run.Event("000-9", 0, "run_start");
   run.Append("STATUS.json", StrCat(R"({"ts":")", At(70), R"(","state":"done","exit":0,"step":9,)",
@@ -403,7 +403,7 @@ void AddMembers(const Json& page, const std::string& place, std::set<std::string
 }
 
 // A developer of the page sees in its sample data what there is.
-TEST_F(ReportTest, TheSampleOfThePageHasEveryMember) {
+TEST_F(ReportTest, SamplePageHasEveryMember) {
   run_.Event("001-812", 62, "log", R"(,"msg":"a warning")");
   run_.Append("attempts/001-812/verdict.json",
               RunFiles::Line(63, "verdict", 1, R"(,"verdict":"fail","suspect_hosts":"n3")"));
@@ -421,7 +421,7 @@ TEST_F(ReportTest, TheSampleOfThePageHasEveryMember) {
   EXPECT_THAT(only_in_one, ElementsAre());
 }
 
-TEST_F(ReportTest, IsAFileInTheFolderOrWhereItIsAskedFor) {
+TEST_F(ReportTest, WritesToRunFolderOrGivenPath) {
   testing::internal::CaptureStdout();
   ASSERT_TRUE(RunReportCommand({.folders = {run_.path()}}).ok());
   EXPECT_EQ(testing::internal::GetCapturedStdout(), run_.path() + "/report.html\n");

@@ -33,7 +33,7 @@ class DoctorTest : public testing::Test {
   RunFiles run_;
 };
 
-TEST_F(DoctorTest, NamesTheFirstFailureTheHostsAndTheExcludeLine) {
+TEST_F(DoctorTest, NamesFirstFailureHostsAndExcludeFlag) {
   State(R"(,"state":"failed","exit":69,"reason":"rank 5 on n3 was lost","suspect_hosts":"n3")");
   run_.Event("000-812", 1, "run_start");
   Verdict("000-812", "n3,n7");
@@ -62,7 +62,7 @@ TEST_F(DoctorTest, NamesTheFirstFailureTheHostsAndTheExcludeLine) {
 }
 
 // It was killed at the same place twice, so the job is too large: `gaccd verdict` suspects nobody.
-TEST_F(DoctorTest, ItSuspectsWhomTheJobScriptSuspects) {
+TEST_F(DoctorTest, SuspectsSameHostsAsJobScript) {
   State(R"(,"state":"failed","exit":69,"reason":"rank 5 on n3 was lost","suspect_hosts":"n3")");
   run_.Event("000-812", 1, "run_start");
   Verdict("000-812", "n3,n7");
@@ -82,7 +82,7 @@ TEST_F(DoctorTest, ItSuspectsWhomTheJobScriptSuspects) {
 
 // Rank 0 was silent too long and lived: no rank failed by itself, but somebody was the first to see
 // it.
-TEST_F(DoctorTest, WhereAllOnlySawOthersLostTheFirstRecordIsShown) {
+TEST_F(DoctorTest, ShowsFirstRecordIfAllOnlyLostPeers) {
   State(R"(,"state":"failed","exit":69,"reason":"a rank was lost")");
   run_.Event("001-812", 1, "run_start");
   for (const int rank : {0, 3, 2, 1}) {
@@ -96,7 +96,7 @@ TEST_F(DoctorTest, WhereAllOnlySawOthersLostTheFirstRecordIsShown) {
 }
 
 // All ranks agree on an error, and each leaves a record of it.
-TEST_F(DoctorTest, AnErrorOfAllRanksIsOneFailure) {
+TEST_F(DoctorTest, ReportsErrorOfAllRanksAsOneFailure) {
   State(R"(,"state":"failed","exit":65,"reason":"record 7 is damaged")");
   run_.Event("001-812", 1, "run_start");
   for (int rank = 0; rank < 20; ++rank) {
@@ -112,7 +112,7 @@ TEST_F(DoctorTest, AnErrorOfAllRanksIsOneFailure) {
   EXPECT_THAT(DiagnosisText(found), HasSubstr("rank 0 on n1 and 18 more ranks, after update"));
 }
 
-TEST_F(DoctorTest, WhatIsNoHostNeverReachesACommand) {
+TEST_F(DoctorTest, InvalidHostNamesNeverReachCommands) {
   State(R"(,"state":"failed","exit":69,"reason":"lost","suspect_hosts":"n3;rm -rf /")");
   run_.Event("001-812", 1, "run_start");
   Verdict("001-812", "n3;rm -rf /");
@@ -120,7 +120,7 @@ TEST_F(DoctorTest, WhatIsNoHostNeverReachesACommand) {
   EXPECT_THAT(Text(), Not(HasSubstr("rm -rf")));
 }
 
-TEST_F(DoctorTest, WordsOfSrunAndProblemsOfTheFilesAreTold) {
+TEST_F(DoctorTest, ReportsSrunErrorsAndFileProblems) {
   State(R"(,"state":"failed","exit":137,"reason":"killed")");
   run_.Event("001-812", 1, "run_start");
   run_.Append("attempts/001-812/srun.err", "srun: error: n2: task 3: Killed\n");
@@ -128,7 +128,7 @@ TEST_F(DoctorTest, WordsOfSrunAndProblemsOfTheFilesAreTold) {
   EXPECT_THAT(Text(), HasSubstr("attempt 000-812 has no folder"));
 }
 
-TEST_F(DoctorTest, ARunWithoutAttemptsOrWithoutAFolderIsNoRun) {
+TEST_F(DoctorTest, RefusesRunWithoutAttemptsOrFolder) {
   EXPECT_THAT(Diagnose(run_.path(), WallTime()), HasKind(ErrorKind::kUsage));
   State(R"(,"state":"running")");
   EXPECT_THAT(Diagnose(run_.path(), WallTime()), HasKind(ErrorKind::kUsage));
@@ -153,7 +153,7 @@ std::string AdviceFor(RunPhase phase, std::optional<int> exit, bool stop = false
   return all;
 }
 
-TEST(Advise, FollowsFromPhaseExitAndFiles) {
+TEST(Advise, DependsOnPhaseExitAndFiles) {
   EXPECT_THAT(AdviceFor(RunPhase::kDone, 0), HasSubstr("complete"));
   EXPECT_THAT(AdviceFor(RunPhase::kRunning, {}), HasSubstr("nothing to do"));
   EXPECT_THAT(AdviceFor(RunPhase::kStale, {}), HasSubstr("host n1"));
@@ -173,7 +173,7 @@ TEST(Advise, FollowsFromPhaseExitAndFiles) {
   EXPECT_THAT(AdviceFor(RunPhase::kFailed, 93, false, true), HasSubstr("rm '/runs/a b/HOLD'"));
 }
 
-TEST(Advise, NothingOfSlurmForALocalJob) {
+TEST(Advise, NoSlurmAdviceForLocalJob) {
   RunState state{.folder = "/runs/a", .job = "local-4711", .phase = RunPhase::kStopped};
   state.exit = 69;
   state.suspect_hosts = "n3";
@@ -183,7 +183,7 @@ TEST(Advise, NothingOfSlurmForALocalJob) {
   }
 }
 
-TEST(Advise, FollowsFromTheReasonWhereTheCodeHasSeveral) {
+TEST(Advise, DependsOnReasonIfExitCodeIsAmbiguous) {
   const auto failed = [](int exit, const char* reason) {
     return AdviceFor(RunPhase::kFailed, exit, false, false, reason);
   };
@@ -202,7 +202,7 @@ TEST(Advise, FollowsFromTheReasonWhereTheCodeHasSeveral) {
   EXPECT_THAT(stopped, Not(HasSubstr("would fail the same way")));
 }
 
-TEST(Advise, AFullDiskIsSaidFirst) {
+TEST(Advise, ReportsFullDiskFirst) {
   RunState state{.folder = "r", .phase = RunPhase::kRunning};
   EXPECT_THAT(Advise({.state = state, .disk_full = true})[0].en,
               HasSubstr("the disk of r is full"));
@@ -210,7 +210,7 @@ TEST(Advise, AFullDiskIsSaidFirst) {
   EXPECT_THAT(Advise({.state = state})[0].en, HasSubstr("3 writes failed"));
 }
 
-TEST_F(DoctorTest, AJobThatEndedBeforeAnyRankWroteIsDiagnosed) {
+TEST_F(DoctorTest, DiagnosesJobWithoutFilesOfRanks) {
   run_.Append("submit.jsonl", StrCat(R"({"v":1,"ts":")", At(1), R"(","jobs":"812"})", "\n"));
   EXPECT_THAT(Text(), HasSubstr("squeue --jobs=812"));
   auto found =
@@ -227,7 +227,7 @@ TEST_F(DoctorTest, AJobThatEndedBeforeAnyRankWroteIsDiagnosed) {
   EXPECT_THAT(Text(), AllOf(HasSubstr("no gaccd"), HasSubstr("n2: task 3: No such file")));
 }
 
-TEST(Advise, WarnsOfARunThatIsStuckOrCannotSave) {
+TEST(Advise, WarnsIfRunIsStuckOrCannotSave) {
   RunState state{.folder = "r", .phase = RunPhase::kRunning};
   state.step_age_s = 61;
   const auto advice = [&] {
@@ -241,7 +241,7 @@ TEST(Advise, WarnsOfARunThatIsStuckOrCannotSave) {
   EXPECT_THAT(advice(), HasSubstr("free space"));
 }
 
-TEST(ShellWord, IsOneWordOnOneLine) {
+TEST(ShellWord, QuotesToOneWord) {
   EXPECT_EQ(ShellWord("/runs/a-1.2"), "/runs/a-1.2");
   EXPECT_EQ(ShellWord("a b"), "'a b'");
   EXPECT_EQ(ShellWord("$(rm x)"), "'$(rm x)'");

@@ -29,7 +29,7 @@ EventStream OpenStream(const RunFiles& run, std::string_view only = "",
   return ValueOrThrow(EventStream::Open(run.path(), only, rank_events));
 }
 
-TEST(ParseEvent, ReadsWhatTheReporterWrites) {
+TEST(ParseEvent, ReadsReporterOutput) {
   const RunIdentity who{.run = "a\"b\n", .job = "812", .attempt = 1, .rank = 3, .host = "n1"};
   StepRecord step{.step = 12, .loss = std::nan(""), .grad_norm = 0.5, .skipped = true};
   Event event;
@@ -59,7 +59,7 @@ TEST(ParseEvent, ReadsRenamedKeysOfOlderVersions) {
 }
 
 // A line as gaccd writes it has a parser of its own, which a blank turns away.
-TEST(ParseEvent, BothParsersReadALineAlike) {
+TEST(ParseEvent, BothParsersAgree) {
   const std::string head = StrCat(R"("ts":")", At(1), R"(","ev":"x",)");
   for (const std::string_view value : {"0",
                                        "-0",
@@ -110,7 +110,7 @@ TEST(ParseEvent, BothParsersReadALineAlike) {
   }
 }
 
-TEST(ParseEvent, WhatIsNoFlatObjectWithTimeAndNameIsNone) {
+TEST(ParseEvent, RefusesOtherThanFlatObjectWithTimeAndName) {
   Event event;
   const std::string ts = StrCat(R"("ts":")", At(1), "\"");
   for (const std::string& wrong :
@@ -122,7 +122,7 @@ TEST(ParseEvent, WhatIsNoFlatObjectWithTimeAndNameIsNone) {
   }
 }
 
-TEST(EventStream, AttemptsFollowEachOtherAndRecordsStandInTheirTime) {
+TEST(EventStream, OrdersAttemptsAndRecordsByTime) {
   RunFiles run;
   run.Event("001-812", 20, "run_start");
   run.Event("000-812", 1, "run_start");
@@ -140,7 +140,7 @@ TEST(EventStream, AttemptsFollowEachOtherAndRecordsStandInTheirTime) {
   EXPECT_THAT(stream.notes(), IsEmpty());
 }
 
-TEST(EventStream, LinesOfRanksStandInTheirTimeWhereTheyAreAskedFor) {
+TEST(EventStream, MergesLinesOfRanksByTimeOnRequest) {
   RunFiles run;
   const auto of_rank = [&](const char* attempt, int rank, int second) {
     run.Append(StrCat("attempts/", attempt, "/ev/r0000", rank, ".jsonl"),
@@ -167,7 +167,7 @@ TEST(EventStream, LinesOfRanksStandInTheirTimeWhereTheyAreAskedFor) {
   EXPECT_THAT(Rest(stream), ElementsAre("001-812 rank_step@08"));
 }
 
-TEST(NewestRankLines, AreTheLastWholeOnesOfLongFiles) {
+TEST(NewestRankLines, AreLastCompleteLinesOfLongFiles) {
   RunFiles run;
   for (int rank = 0; rank < 2; ++rank) {
     for (int second = 0; second < 300; ++second) {
@@ -187,7 +187,7 @@ TEST(NewestRankLines, AreTheLastWholeOnesOfLongFiles) {
   EXPECT_TRUE(NewestRankLines(run.Path("attempts/none")).empty());
 }
 
-TEST(EventStream, TheVerdictOfRankZeroIsToldOnce) {
+TEST(EventStream, ReportsVerdictOfRankZeroOnce) {
   RunFiles run;
   run.Event("000-812", 9, "verdict");
   run.Append("attempts/000-812/verdict.json", RunFiles::Line(9, "verdict", 1));
@@ -195,7 +195,7 @@ TEST(EventStream, TheVerdictOfRankZeroIsToldOnce) {
   EXPECT_THAT(Rest(stream), ElementsAre("000-812 verdict@09"));
 }
 
-TEST(EventStream, LinesThatAreDamagedOrCutOffAreCountedAndTheOthersRead) {
+TEST(EventStream, CountsDamagedLinesAndReadsOthers) {
   RunFiles run;
   run.Event("000-812", 1, "run_start");
   run.Append("attempts/000-812/events.jsonl", "{\"v\":1,\"ts\n");
@@ -209,7 +209,7 @@ TEST(EventStream, LinesThatAreDamagedOrCutOffAreCountedAndTheOthersRead) {
                                           "attempt 000-812: 3 lines are damaged"));
 }
 
-TEST(EventStream, LinesThatAreMissingAreSaidUnlessTheRunSaysSoItself) {
+TEST(EventStream, ReportsMissingLinesUnlessRunDoes) {
   RunFiles run;
   run.Event("000-812", 1, "run_start");
   run.SkipSeq("000-812", 3);
@@ -225,7 +225,7 @@ TEST(EventStream, LinesThatAreMissingAreSaidUnlessTheRunSaysSoItself) {
   EXPECT_THAT(stream.notes(), ElementsAre("attempt 000-812: 2 lines are missing"));
 }
 
-TEST(EventStream, ClocksThatJumpAndTwoWritersAreSaidAndLinesStayInOrder) {
+TEST(EventStream, ReportsClockJumpsAndTwoWriters) {
   RunFiles run;
   run.Event("000-812", 10, "run_start");
   run.Event("000-812", 40, "step");
@@ -243,7 +243,7 @@ TEST(EventStream, ClocksThatJumpAndTwoWritersAreSaidAndLinesStayInOrder) {
                           "once, or a clock jumped"));
 }
 
-TEST(EventStream, AttemptsThatAreMissingOrEmptyAreSaid) {
+TEST(EventStream, ReportsMissingOrEmptyAttempts) {
   RunFiles run;
   run.Event("002-812", 50, "run_start");
   run.Append("attempts/001-812/events.jsonl", "");
@@ -257,7 +257,7 @@ TEST(EventStream, AttemptsThatAreMissingOrEmptyAreSaid) {
                           "attempt 003-812 has no folder"));
 }
 
-TEST(EventStream, OneAttemptByNumberNameOrAsTheNewest) {
+TEST(EventStream, SelectsAttemptByNumberNameOrNewest) {
   RunFiles run;
   run.Event("000-812", 1, "run_start");
   run.Event("001-812", 9, "run_start");
@@ -269,7 +269,7 @@ TEST(EventStream, OneAttemptByNumberNameOrAsTheNewest) {
   EXPECT_THAT(EventStream::Open(run.path() + "/attempts"), HasKind(ErrorKind::kUsage));
 }
 
-TEST(EventStream, GoesOnWithWhatIsWrittenLater) {
+TEST(EventStream, ReadsLinesWrittenLater) {
   RunFiles run;
   run.Event("000-812", 1, "run_start");
   EventStream stream = OpenStream(run);
@@ -283,7 +283,7 @@ TEST(EventStream, GoesOnWithWhatIsWrittenLater) {
               ElementsAre("000-812 step@02", "000-812 failure@03", "001-812 run_start@09"));
 }
 
-TEST(EventStream, ALineThatIsTooLongIsPassedOverWhateverAPieceHolds) {
+TEST(EventStream, SkipsTooLongLineForAnyChunkSize) {
   for (const std::size_t piece : {std::size_t{1'000}, 3 * LineReader::kMaxBytes}) {
     const TempFolder folder;
     const std::string most(LineReader::kMaxBytes, 'x');
@@ -296,7 +296,7 @@ TEST(EventStream, ALineThatIsTooLongIsPassedOverWhateverAPieceHolds) {
   }
 }
 
-TEST(EventStream, ALineMayEndAtAnyByteOfAPiece) {
+TEST(EventStream, LineMayEndAtAnyByteOfAChunk) {
   for (std::size_t piece = 1; piece < 40; ++piece) {
     const TempFolder folder;
     LineReader lines(folder.Write("a", "one\n\ntwo three\nfour"), piece);

@@ -48,7 +48,7 @@ class LogsTest : public testing::Test {
   std::string notes_;
 };
 
-TEST_F(LogsTest, RanksAreMergedByTimeAndAttemptsFollowEachOther) {
+TEST_F(LogsTest, MergesRanksByTimeWithinAttempts) {
   for (int second = 0; second < 6; ++second) {
     Log("000-812", second % 3, 'I', second, StrCat("a", second));
   }
@@ -58,7 +58,7 @@ TEST_F(LogsTest, RanksAreMergedByTimeAndAttemptsFollowEachOther) {
             "# attempt 000-812|a0|a1|a2|a3|a4|a5|# attempt 001-812|of a clock that is behind|");
 }
 
-TEST_F(LogsTest, MessagesOfSeveralLinesStayTogether) {
+TEST_F(LogsTest, KeepsMultilineMessagesTogether) {
   Log("000-812", 0, 'I', 1, "plan\n  240 ranks\n  3072 samples");
   Log("000-812", 1, 'I', 1, "other");
   run_.Append("attempts/000-812/log/r00001.gaccd.INFO.20261120-030000.4701",
@@ -87,7 +87,7 @@ TEST_F(LogsTest, FiltersByRankHostLevelAndAttempt) {
   EXPECT_EQ(Messages({.attempt = "1"}), "later|");
 }
 
-TEST_F(LogsTest, TheReasonOfTheEndIsTheLastError) {
+TEST_F(LogsTest, ReasonIsLastError) {
   Log("000-812", 0, 'I', 1, "begin");
   run_.Append("attempts/000-812/verdict.json",
               RunFiles::Line(59, "verdict", 1,
@@ -103,14 +103,14 @@ TEST_F(LogsTest, TheReasonOfTheEndIsTheLastError) {
   EXPECT_EQ(Messages({.attempt = "0", .filter = {.rank = 0}}), "begin|");
 }
 
-TEST_F(LogsTest, TornLinesAndControlCharactersDoNoHarm) {
+TEST_F(LogsTest, HandlesTornLinesAndControlCharacters) {
   Log("000-812", 0, 'I', 1, "a\x1b[2Jb");
   run_.Append("attempts/000-812/log/r00000.gaccd.INFO.20261120-030000.4700", "I20261120 03:0");
   EXPECT_EQ(Messages({}), "a\\x1b[2Jb|");
   EXPECT_THAT(notes_, HasSubstr("the last line is cut off"));
 }
 
-TEST_F(LogsTest, EventsAreLinesAsTheyStandInTheFiles) {
+TEST_F(LogsTest, PrintsEventLinesUnchanged) {
   run_.Event("000-812", 1, "run_start");
   run_.Crash("000-812", 2, 5, R"(,"exit":65)");
   run_.Event("000-812", 3, "step");
@@ -124,7 +124,7 @@ TEST_F(LogsTest, EventsAreLinesAsTheyStandInTheFiles) {
   EXPECT_THAT(Messages({.filter = {.host = "n3"}, .events = true}), HasSubstr("failure"));
 }
 
-TEST_F(LogsTest, FollowsUntilTheRunEnds) {
+TEST_F(LogsTest, FollowsUntilRunEnds) {
   const auto status = [&](std::string_view state, std::string_view more) {
     const auto seconds = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
     char now[64];
@@ -152,7 +152,7 @@ TEST_F(LogsTest, FollowsUntilTheRunEnds) {
 }
 
 // It says nothing for long, or it waits in the queue: it may continue.
-TEST_F(LogsTest, FollowsARunThatIsStaleOrWillBeRequeued) {
+TEST_F(LogsTest, FollowsStaleOrRequeuedRun) {
   Log("000-812", 0, 'I', 1, "first");
   const auto status = [&](std::string_view attempt, std::string_view state) {
     const std::string text =
@@ -174,7 +174,7 @@ TEST_F(LogsTest, FollowsARunThatIsStaleOrWillBeRequeued) {
   }
 }
 
-TEST_F(LogsTest, ARunThatHasNotBegunHasNoAttempts) {
+TEST_F(LogsTest, UnstartedRunHasNoAttempts) {
   const auto print = [&] { return RunLogsCommand({.folder = run_.path()}); };
   EXPECT_THAT(print(), IsError(ErrorKind::kUsage, "is no run folder"));
   run_.Append("submit.jsonl", StrCat(R"({"v":1,"ts":")", At(1), R"(","jobs":"812"})", "\n"));

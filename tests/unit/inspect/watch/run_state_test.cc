@@ -30,7 +30,7 @@ WallTime After(double seconds) {
 }
 
 // `more`: further keys, each after a comma.
-std::string StatusOf(std::string_view state, std::string_view more) {
+std::string ReadRunStatus(std::string_view state, std::string_view more) {
   return StrCat(R"({"v":1,"ts":")", kWritten, R"(","run":"r50","job":"812","attempt":1,)",
                 R"("attempt_dir":"attempts/001-812","host":"n1","world":240,"state":")", state,
                 "\"", more, "}");
@@ -53,7 +53,7 @@ class RunStateTest : public testing::Test {
   TempFolder folder_;
 };
 
-TEST(ParseTimestamp, TakesWhatTimestampWritesAndNothingElse) {
+TEST(ParseTimestamp, AcceptsOnlyTimestampFormat) {
   const auto at = ParseTimestamp(kWritten);
   ASSERT_TRUE(at.has_value());
   EXPECT_EQ(at->time_since_epoch(), std::chrono::microseconds(1'795'143'845'123'456));
@@ -65,7 +65,7 @@ TEST(ParseTimestamp, TakesWhatTimestampWritesAndNothingElse) {
 }
 
 // Rank 0 was killed: its guard has written the verdict, and STATUS.json is what rank 0 left.
-TEST_F(RunStateTest, TheVerdictOfTheAttemptIsNewerThanStatus) {
+TEST_F(RunStateTest, VerdictOverridesStatus) {
   ASSERT_TRUE(MakeFolders(folder_.path() + "/attempts/001-812").ok());
   const std::string path = folder_.path() + "/attempts/001-812/verdict.json";
   ASSERT_TRUE(ReplaceFile(path,
@@ -76,17 +76,17 @@ TEST_F(RunStateTest, TheVerdictOfTheAttemptIsNewerThanStatus) {
                                  R"("samples_total":210})", "\n"),
                           false)
                   .ok());
-  const RunState state = Read(StatusOf("running", R"(,"step":20,"samples_total":200)"), 2);
+  const RunState state = Read(ReadRunStatus("running", R"(,"step":20,"samples_total":200)"), 2);
   EXPECT_EQ(state.phase, RunPhase::kStopped);
   EXPECT_EQ(state.exit, 69);
   EXPECT_EQ(state.reason, "mpirun has ended");
   EXPECT_EQ(state.step, 21);
   EXPECT_EQ(state.samples_total, 210);
   // What STATUS.json says of the end stays.
-  EXPECT_EQ(Read(StatusOf("done", R"(,"exit":0)"), 2).phase, RunPhase::kDone);
+  EXPECT_EQ(Read(ReadRunStatus("done", R"(,"exit":0)"), 2).phase, RunPhase::kDone);
 }
 
-TEST_F(RunStateTest, PhaseFollowsFromStateAgeAndExit) {
+TEST_F(RunStateTest, PhaseDependsOnStateAgeAndExit) {
   struct Case {
     const char* state;
     const char* more;
@@ -106,39 +106,39 @@ TEST_F(RunStateTest, PhaseFollowsFromStateAgeAndExit) {
       {"failed", R"(,"exit":70)", 1, RunPhase::kFailed},
   };
   for (const Case& test : cases) {
-    const RunState state = Read(StatusOf(test.state, test.more), test.age_s);
+    const RunState state = Read(ReadRunStatus(test.state, test.more), test.age_s);
     EXPECT_EQ(Name(state.phase), Name(test.phase)) << test.state << test.more << " " << test.age_s;
   }
 }
 
-TEST_F(RunStateTest, AClockThatIsAheadMayMakeARunStale) {
-  EXPECT_THAT(StateText(Read(StatusOf("running", ""), 31)),
+TEST_F(RunStateTest, ClockAheadMayMakeRunStale) {
+  EXPECT_THAT(StateText(Read(ReadRunStatus("running", ""), 31)),
               HasSubstr("or the clocks of the two machines differ"));
 }
 
-TEST_F(RunStateTest, AClockThatIsBehindGivesNoNegativeAge) {
-  EXPECT_EQ(Read(StatusOf("running", ""), -100).age_s, 0);
+TEST_F(RunStateTest, ClockBehindGivesNoNegativeAge) {
+  EXPECT_EQ(Read(ReadRunStatus("running", ""), -100).age_s, 0);
 }
 
-TEST_F(RunStateTest, TheLedgerKnowsHowAnAttemptEndedThatCouldNotSayIt) {
+TEST_F(RunStateTest, LedgerGivesEndOfAttemptWithoutVerdict) {
   Ledger({.attempt = "001-812",
           .exit = 137,
           .next = NextStep::kRequeue,
           .reason = "node n1 was lost"});
-  RunState state = Read(StatusOf("running", ""), 60);
+  RunState state = Read(ReadRunStatus("running", ""), 60);
   EXPECT_EQ(Name(state.phase), "stopped");
   EXPECT_EQ(state.reason, "node n1 was lost");
   // That of an older attempt says nothing about this one.
   ASSERT_TRUE(AppendToLedger(folder_.path() + "/ledger.jsonl",
                              LedgerEntry{.attempt = "000-812", .exit = 75})
                   .ok());
-  state = Read(StatusOf("running", ""), 60);
+  state = Read(ReadRunStatus("running", ""), 60);
   EXPECT_EQ(Name(state.phase), "stale");
 }
 
-TEST_F(RunStateTest, TheJobScriptHasTheLastWordOnTheEndOfAnAttempt) {
+TEST_F(RunStateTest, JobScriptDecidesEndOfAttempt) {
   const std::string lost =
-      StatusOf("failed", R"(,"exit":69,"reason":"rank 5 was lost","suspect_hosts":"n3")");
+      ReadRunStatus("failed", R"(,"exit":69,"reason":"rank 5 was lost","suspect_hosts":"n3")");
   Ledger({.attempt = "001-812", .exit = 253, .next = NextStep::kFail, .reason = "more --mem"});
   RunState state = Read(lost, 1);
   EXPECT_EQ(Name(state.phase), "failed");
@@ -160,12 +160,12 @@ TEST_F(RunStateTest, TheJobScriptHasTheLastWordOnTheEndOfAnAttempt) {
           .exit = 75,
           .next = NextStep::kNoRequeue,
           .reason = "held: 3 restarts in a row brought no new checkpoint; the last: SIGTERM"});
-  state = Read(StatusOf("failed", R"(,"exit":75,"reason":"SIGTERM")"), 1);
+  state = Read(ReadRunStatus("failed", R"(,"exit":75,"reason":"SIGTERM")"), 1);
   EXPECT_EQ(Name(state.phase), "failed") << "it is not requeued";
   EXPECT_THAT(state.reason, StartsWith("held: "));
 }
 
-TEST_F(RunStateTest, WhatWasSubmittedIsShownUntilItBegins) {
+TEST_F(RunStateTest, ShowsSubmissionUntilStart) {
   const auto submit = [&](const char* at, const char* jobs) {
     ASSERT_TRUE(AppendSubmission(folder_.path(), {at, jobs}, 0600).ok());
   };
@@ -176,17 +176,17 @@ TEST_F(RunStateTest, WhatWasSubmittedIsShownUntilItBegins) {
   EXPECT_THAT(StateText(state), HasSubstr("job 811, 0:05 ago"));
   EXPECT_THAT(RunsTable(std::vector<RunState>{state}), HasSubstr("submitted"));
   // The run has begun since; then it ended, and was submitted again.
-  EXPECT_EQ(Name(Read(StatusOf("running", ""), 1).phase), "running");
-  EXPECT_EQ(Name(Read(StatusOf("failed", R"(,"exit":70)"), 1).phase), "failed");
+  EXPECT_EQ(Name(Read(ReadRunStatus("running", ""), 1).phase), "running");
+  EXPECT_EQ(Name(Read(ReadRunStatus("failed", R"(,"exit":70)"), 1).phase), "failed");
   submit("2026-11-20T03:04:06.000000Z", "813,814");
-  EXPECT_EQ(Name(Read(StatusOf("failed", R"(,"exit":70)"), 3).phase), "submitted");
-  EXPECT_EQ(Name(Read(StatusOf("running", ""), 3).phase), "running");
-  EXPECT_THAT(StateJson(Read(StatusOf("running", ""), 3)),
+  EXPECT_EQ(Name(Read(ReadRunStatus("failed", R"(,"exit":70)"), 3).phase), "submitted");
+  EXPECT_EQ(Name(Read(ReadRunStatus("running", ""), 3).phase), "running");
+  EXPECT_THAT(StateJson(Read(ReadRunStatus("running", ""), 3)),
               HasSubstr(R"("submitted_jobs":"813,814")"));
-  EXPECT_EQ(Name(Read(StatusOf("running", ""), 1000).phase), "submitted");
+  EXPECT_EQ(Name(Read(ReadRunStatus("running", ""), 1000).phase), "submitted");
 }
 
-TEST_F(RunStateTest, AJobThatEndedBeforeAnyRankWroteHasEnded) {
+TEST_F(RunStateTest, JobWithoutFilesOfRanksHasEnded) {
   Submit("2026-11-20T03:04:00.000000Z", "811");
   Ledger({.attempt = "000-811", .ended = At(4 * 60 + 5), .exit = 127, .reason = "no program"});
   RunState state = *ReadRunState(folder_.path(), After(0));
@@ -204,8 +204,8 @@ TEST_F(RunStateTest, AJobThatEndedBeforeAnyRankWroteHasEnded) {
   EXPECT_EQ(Name(ReadRunState(folder_.path(), After(10))->phase), "failed");
 }
 
-TEST_F(RunStateTest, ACompleteRunThatIsSubmittedAgainIsDoneAgain) {
-  const std::string done = StatusOf("done", R"(,"exit":0,"step":500)");
+TEST_F(RunStateTest, ResubmittedCompleteRunIsDone) {
+  const std::string done = ReadRunStatus("done", R"(,"exit":0,"step":500)");
   Submit("2026-11-20T03:05:00.000000Z", "813");
   EXPECT_EQ(Name(Read(done, 100).phase), "submitted");
   Ledger({.attempt = "000-813", .ended = At(5 * 60 + 9), .exit = 0, .next = NextStep::kDone});
@@ -214,7 +214,7 @@ TEST_F(RunStateTest, ACompleteRunThatIsSubmittedAgainIsDoneAgain) {
   EXPECT_EQ(state.step, 500);
 }
 
-TEST_F(RunStateTest, AnAttemptThatNoRankHasWrittenIntoIsStarting) {
+TEST_F(RunStateTest, AttemptWithoutFilesIsStarting) {
   Submit("2026-11-20T03:04:00.000000Z", "811");
   const std::string attempt = folder_.Path("attempts/000-811");
   std::filesystem::create_directories(attempt);
@@ -232,12 +232,13 @@ TEST_F(RunStateTest, AnAttemptThatNoRankHasWrittenIntoIsStarting) {
   EXPECT_EQ(Name(ReadRunState(folder_.path(), After(400))->phase), "failed");
 }
 
-TEST_F(RunStateTest, ARunStoppedByAFileStaysStoppedWithoutTheFile) {
-  const std::string stopped =
-      StatusOf("failed", R"(,"exit":93,"step":500,"reason":"stopped by the file STOP after update )"
-                         R"(500, saved")");
+TEST_F(RunStateTest, RunStoppedByFileStaysStopped) {
+  const std::string stopped = ReadRunStatus(
+      "failed", R"(,"exit":93,"step":500,"reason":"stopped by the file STOP after update )"
+                R"(500, saved")");
   EXPECT_EQ(Name(Read(stopped, 1).phase), "stopped");
-  EXPECT_EQ(Name(Read(StatusOf("failed", R"(,"exit":93,"reason":"diverged")"), 1).phase), "failed");
+  EXPECT_EQ(Name(Read(ReadRunStatus("failed", R"(,"exit":93,"reason":"diverged")"), 1).phase),
+            "failed");
   // A start that was refused for the file changes neither that nor the progress.
   Ledger({.attempt = "000-900",
           .ended = At(10 * 60),
@@ -249,14 +250,14 @@ TEST_F(RunStateTest, ARunStoppedByAFileStaysStoppedWithoutTheFile) {
   EXPECT_EQ(state.step, 500);
 }
 
-TEST_F(RunStateTest, ALineOfTheLedgerDoesNotEndARunThatLives) {
+TEST_F(RunStateTest, LedgerLineDoesNotEndLiveRun) {
   Ledger({.attempt = "000-900", .ended = At(4 * 60 + 9), .exit = 78, .reason = "it lives"});
-  EXPECT_EQ(Name(Read(StatusOf("running", ""), 10).phase), "running");
+  EXPECT_EQ(Name(Read(ReadRunStatus("running", ""), 10).phase), "running");
 }
 
-TEST_F(RunStateTest, AFolderThatMayNotBeReadIsNoFolderOfNobody) {
+TEST_F(RunStateTest, DistinguishesUnreadableFolderFromMissing) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs another user";
-  (void)Read(StatusOf("running", ""), 1);
+  (void)Read(ReadRunStatus("running", ""), 1);
   std::filesystem::permissions(folder_.path(), std::filesystem::perms::owner_all);
   ASSERT_EQ(::seteuid(65534), 0);
   const auto state = ReadRunState(folder_.path(), After(1));
@@ -269,7 +270,7 @@ TEST_F(RunStateTest, AFolderThatMayNotBeReadIsNoFolderOfNobody) {
   EXPECT_THAT(runs->unreadable, testing::Contains(folder_.path()));
 }
 
-TEST_F(RunStateTest, ALineThatIsNoSubmissionIsPassedOver) {
+TEST_F(RunStateTest, SkipsLinesThatAreNoSubmission) {
   (void)folder_.Write("submit.jsonl",
                       "{\"v\":1,\"ts\":\"2026-11-20T03:04:00.000000Z\",\"jobs\":\"7\"}\n"
                       "{\"ts\":\"2026-11-20T03:04:01.000000Z\",\"jobs\":\"8;reboot\"}\n"
@@ -279,14 +280,14 @@ TEST_F(RunStateTest, ALineThatIsNoSubmissionIsPassedOver) {
   EXPECT_EQ(newest->jobs, "7");
 }
 
-TEST_F(RunStateTest, TextsCannotMoveTheCursorOrBeginALine) {
+TEST_F(RunStateTest, EscapesTexts) {
   const RunState state =
-      Read(StatusOf("failed", R"(,"exit":65,"reason":"a\u001b[2J\nrun forged")"), 1);
+      Read(ReadRunStatus("failed", R"(,"exit":65,"reason":"a\u001b[2J\nrun forged")"), 1);
   EXPECT_THAT(StateText(state), Not(HasSubstr("\x1b")));
   EXPECT_THAT(StateText(state), Not(HasSubstr("\nrun forged")));
 }
 
-TEST_F(RunStateTest, WhatIsNoStateOfARunIsRefused) {
+TEST_F(RunStateTest, RefusesInvalidStates) {
   EXPECT_THAT(ReadRunState(folder_.path(), After(0)), HasKind(ErrorKind::kUsage));
   for (const char* text : {"", "{", "[]", R"({"state":3})", R"({"v":1})"}) {
     ASSERT_TRUE(ReplaceFile(folder_.path() + "/STATUS.json", text, false).ok());
@@ -294,26 +295,26 @@ TEST_F(RunStateTest, WhatIsNoStateOfARunIsRefused) {
   }
 }
 
-TEST_F(RunStateTest, AWholeNumberThatIsNoneOrDoesNotFitIsNotKnown) {
+TEST_F(RunStateTest, InvalidIntegersAreUnknown) {
   for (const char* wrong : {"1e300", "12.5", "18446744073709551615", "\"12\"", "null"}) {
     const RunState state =
-        Read(StatusOf("running", StrCat(R"(,"step":)", wrong, R"(,"save_step":)", wrong)), 1);
+        Read(ReadRunStatus("running", StrCat(R"(,"step":)", wrong, R"(,"save_step":)", wrong)), 1);
     EXPECT_EQ(state.step, 0) << wrong;
     EXPECT_EQ(state.save_step, std::nullopt) << wrong;
   }
-  EXPECT_EQ(Read(StatusOf("running", R"(,"exit":4294967296)"), 1).exit, std::nullopt);
-  EXPECT_EQ(Read(StatusOf("running", R"(,"step":12)"), 1).step, 12);
+  EXPECT_EQ(Read(ReadRunStatus("running", R"(,"exit":4294967296)"), 1).exit, std::nullopt);
+  EXPECT_EQ(Read(ReadRunStatus("running", R"(,"step":12)"), 1).step, 12);
 }
 
-TEST_F(RunStateTest, TextAndJsonShowTheFigures) {
-  const RunState state =
-      Read(StatusOf("running",
+TEST_F(RunStateTest, TextAndJsonShowFigures) {
+  const RunState state = Read(
+      ReadRunStatus("running",
                     R"(,"epoch":2,"step":30,"steps_total":120,"samples_total":92160,"loss":1.5,)"
                     R"("wall_samples_per_s":36480.5,"dur_p50_s":0.0842,"eta_s":94,)"
                     R"("eval_step":25,"eval_loss":0.5,"eval_accuracy":null,"eval_top_5":0.75,)"
                     R"("best_metric":"accuracy","best_value":0.875,"best_step":20,)"
                     R"("save_step":20,"save_ts":"2026-11-20T03:04:00.000000Z")"),
-           2);
+      2);
   const std::string text = StateText(state);
   for (const char* part :
        {"r50, job 812, attempt 001-812", "running, STATUS.json was written 0:02 ago",
@@ -331,12 +332,12 @@ TEST_F(RunStateTest, TextAndJsonShowTheFigures) {
   EXPECT_THAT(RunsTable(std::vector<RunState>{state}), HasSubstr("30/120"));
 }
 
-TEST_F(RunStateTest, TextAndJsonShowTheNewestLoads) {
-  const RunState begin = Read(StatusOf("running", R"(,"loads":"192x13,48x12")"), 2);
+TEST_F(RunStateTest, TextAndJsonShowNewestLoads) {
+  const RunState begin = Read(ReadRunStatus("running", R"(,"loads":"192x13,48x12")"), 2);
   EXPECT_THAT(StateText(begin),
               HasSubstr("loads     192x13,48x12 (ranks x samples of an update)\n"));
   const RunState changed =
-      Read(StatusOf("running", R"(,"loads":"160x15,80x9","loads_step":25)"), 2);
+      Read(ReadRunStatus("running", R"(,"loads":"160x15,80x9","loads_step":25)"), 2);
   EXPECT_THAT(StateText(changed), HasSubstr("160x15,80x9 (ranks x samples of an update), since "
                                             "update 25\n"));
   EXPECT_THAT(StateJson(changed), HasSubstr(R"("loads":"160x15,80x9","loads_step":25)"));
@@ -344,7 +345,7 @@ TEST_F(RunStateTest, TextAndJsonShowTheNewestLoads) {
 
 // STATUS.json is that of the newest attempt; one that was refused before its first update has done
 // nothing itself.
-TEST(RefusedAttempt, HidesNoProgressOfTheAttemptsBefore) {
+TEST(RefusedAttempt, KeepsProgressOfPreviousAttempts) {
   RunFiles run;
   const auto update = [](int step) {
     return StrCat(R"(,"epoch":2,"step":)", step, R"(,"steps_total":120,"samples":32,"target":32,)",
@@ -359,7 +360,7 @@ TEST(RefusedAttempt, HidesNoProgressOfTheAttemptsBefore) {
             R"(,"step":40,"metric":"mae","value":0.5,"best_step":36,"best_value":0.25)");
   run.Event("000-811", 4, "verdict", R"(,"verdict":"requeue","exit":75,"last_step":40)");
   run.Event("001-812", 9, "verdict", R"(,"verdict":"fail","exit":78,"last_step":0)");
-  run.Append("STATUS.json", StatusOf("failed", R"(,"exit":78,"reason":"another model")"));
+  run.Append("STATUS.json", ReadRunStatus("failed", R"(,"exit":78,"reason":"another model")"));
   const auto state = ValueOrThrow(ReadRunState(run.path(), After(1)));
   EXPECT_EQ(Name(state.phase), "failed");
   EXPECT_EQ(state.attempt, "001-812");
@@ -373,9 +374,9 @@ TEST(RefusedAttempt, HidesNoProgressOfTheAttemptsBefore) {
               HasSubstr("eval      loss 2, mae 0.5 @ 40\nbest      mae 0.25 @ 36"));
 }
 
-TEST(RefusedAttempt, HasTheProgressOfTheVerdictOrTheLedgerWhereEventsAreGone) {
+TEST(RefusedAttempt, UsesProgressOfVerdictOrLedgerWithoutEvents) {
   const RunFiles run;
-  run.Append("STATUS.json", StatusOf("failed", R"(,"exit":78,"reason":"another model")"));
+  run.Append("STATUS.json", ReadRunStatus("failed", R"(,"exit":78,"reason":"another model")"));
   const LedgerEntry before{.attempt = "000-811", .last = {.step = 36}, .exit = 75};
   ASSERT_TRUE(AppendToLedger(run.Path("ledger.jsonl"), before).ok());
   EXPECT_EQ(ReadRunState(run.path(), After(1))->step, 36) << "its newest checkpoint";
@@ -389,12 +390,13 @@ TEST(RefusedAttempt, HasTheProgressOfTheVerdictOrTheLedgerWhereEventsAreGone) {
 }
 
 // By one rule, the job's: what `gaccd status` shows, and --best exports.
-TEST(RunsTest, ShowTheBestOfTheJobsMetric) {
+TEST(RunsTest, ShowBestOfJobMetric) {
   const RunFiles runs;
   runs.Append("a/attempts/001-812/events.jsonl",
               RunFiles::Line(1, "eval", 1, R"(,"step":10,"metric":"top_5","value":0.99)"));
-  runs.Append("a/STATUS.json",
-              StatusOf("running", R"(,"best_metric":"mae","best_value":0.125,"best_step":20)"));
+  runs.Append(
+      "a/STATUS.json",
+      ReadRunStatus("running", R"(,"best_metric":"mae","best_value":0.125,"best_step":20)"));
   testing::internal::CaptureStdout();
   ASSERT_TRUE(RunRunsCommand({.folder = runs.path()}).ok());
   const std::string table = testing::internal::GetCapturedStdout();
@@ -402,7 +404,7 @@ TEST(RunsTest, ShowTheBestOfTheJobsMetric) {
   EXPECT_THAT(table, Not(HasSubstr("top_5")));
 }
 
-TEST_F(RunStateTest, AStopRequestPrintsWhatFollows) {
+TEST_F(RunStateTest, StopRequestPrintsConsequence) {
   const auto output = [&](const std::string& status, double age_s) {
     (void)std::filesystem::remove(folder_.Path("STOP"));
     (void)Read(status, age_s);
@@ -410,23 +412,24 @@ TEST_F(RunStateTest, AStopRequestPrintsWhatFollows) {
     EXPECT_TRUE(RunRequestCommand({.folder = folder_.path()}, RunRequest::kStop).ok());
     return testing::internal::GetCapturedStdout();
   };
-  EXPECT_THAT(output(StatusOf("failed", R"(,"exit":75)"), 1), HasSubstr("does not start again"));
-  EXPECT_THAT(output(StatusOf("failed", R"(,"exit":75)"), 1), Not(HasSubstr("next update")));
-  std::string old = StatusOf("running", "");
+  EXPECT_THAT(output(ReadRunStatus("failed", R"(,"exit":75)"), 1),
+              HasSubstr("does not start again"));
+  EXPECT_THAT(output(ReadRunStatus("failed", R"(,"exit":75)"), 1), Not(HasSubstr("next update")));
+  std::string old = ReadRunStatus("running", "");
   old.replace(old.find("2026"), 4, "2020");
   EXPECT_THAT(output(old, 1), HasSubstr("still alive"));
 }
 
-TEST_F(RunStateTest, StopAndSaveAreFilesForARunThatHasNotEnded) {
+TEST_F(RunStateTest, StopAndSaveCreateFilesInLiveRun) {
   const WatchRequest request{.folder = folder_.path()};
   const auto has = [&](const char* name) { return PathExists(folder_.path() + name); };
   EXPECT_THAT(RunRequestCommand(request, RunRequest::kStop), HasKind(ErrorKind::kUsage));  // no run
-  (void)Read(StatusOf("done", R"(,"exit":0)"), 1);
+  (void)Read(ReadRunStatus("done", R"(,"exit":0)"), 1);
   EXPECT_THAT(RunRequestCommand(request, RunRequest::kStop), HasKind(ErrorKind::kUsage));
   EXPECT_FALSE(has("/STOP"));
   // A complete run whose folder has a job that waits: the file would keep it from being trained on.
   (void)folder_.Write("DONE", "");
-  (void)Read(StatusOf("failed", R"(,"exit":75)"), 1);
+  (void)Read(ReadRunStatus("failed", R"(,"exit":75)"), 1);
   EXPECT_THAT(RunRequestCommand(request, RunRequest::kStop), IsError(ErrorKind::kUsage, "is done"));
   Submit("2026-11-20T03:05:00.000000Z", "17");
   EXPECT_THAT(RunRequestCommand(request, RunRequest::kStop),
@@ -434,13 +437,13 @@ TEST_F(RunStateTest, StopAndSaveAreFilesForARunThatHasNotEnded) {
   EXPECT_FALSE(has("/STOP"));
   std::filesystem::remove(folder_.Path("DONE"));
   std::filesystem::remove(folder_.Path("submit.jsonl"));
-  (void)Read(StatusOf("failed", R"(,"exit":75)"), 1);  // waits in the queue
+  (void)Read(ReadRunStatus("failed", R"(,"exit":75)"), 1);  // waits in the queue
   EXPECT_THAT(RunRequestCommand(request, RunRequest::kSave), HasKind(ErrorKind::kUsage));
   EXPECT_FALSE(has("/SAVE"));
   EXPECT_TRUE(RunRequestCommand(request, RunRequest::kStop).ok());
   EXPECT_TRUE(has("/STOP"));
-  EXPECT_EQ(Name(Read(StatusOf("failed", R"(,"exit":93)"), 1).phase), "stopped");
-  (void)Read(StatusOf("running", ""), 0);
+  EXPECT_EQ(Name(Read(ReadRunStatus("failed", R"(,"exit":93)"), 1).phase), "stopped");
+  (void)Read(ReadRunStatus("running", ""), 0);
   EXPECT_TRUE(RunRequestCommand(request, RunRequest::kStop).ok());  // already exists
 }
 

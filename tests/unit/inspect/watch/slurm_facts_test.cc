@@ -16,7 +16,7 @@
 namespace gaccd {
 namespace {
 
-TEST(FindRunFolders, AreThoseInTheFolderAndInThoseOfASweep) {
+TEST(FindRunFolders, FindsRunsInFolderAndSweeps) {
   const TempFolder top;
   for (const char* name : {"a", "sweep/0-lr=1", "sweep/1-lr=2", "a/ckpt", "other/x/y"}) {
     std::filesystem::create_directories(top.Path(name));
@@ -40,7 +40,7 @@ RunState WithSlurm(RunState state, const std::optional<JobStates>& known, int* a
   return state;
 }
 
-TEST(AddSlurmFacts, DecidesWhereTheFilesDoNot) {
+TEST(AddSlurmFacts, SetsStateIfFilesAreInconclusive) {
   const TempFolder folder;
   const RunState waits{
       .folder = folder.path(), .phase = RunPhase::kSubmitted, .submitted = "17,18"};
@@ -77,7 +77,7 @@ TEST(AddSlurmFacts, DecidesWhereTheFilesDoNot) {
   EXPECT_EQ(Name(WithSlurm(waits, JobStates{{"18", {"COMPLETED", "", "0:0"}}}).phase), "done");
 }
 
-TEST(AddSlurmFacts, AChainEndsWithItsLastJob) {
+TEST(AddSlurmFacts, RequeueChainEndsWithLastJob) {
   const RunState stopped{
       .job = "17", .phase = RunPhase::kStopped, .submitted = "17,18", .exit = 75};
   const JobState timeout{"TIMEOUT", "", "0:0"};
@@ -95,7 +95,7 @@ TEST(AddSlurmFacts, AChainEndsWithItsLastJob) {
   EXPECT_TRUE(has_ended(other, timeout, {"PENDING", "", ""}));
 }
 
-TEST(AddSlurmFacts, AsksOnlyWhereTheFilesLeaveItOpen) {
+TEST(AddSlurmFacts, QueriesSlurmOnlyIfFilesAreInconclusive) {
   const auto asked = [](RunState state) {
     int times = 0;
     (void)WithSlurm(std::move(state), JobStates(), &times);
