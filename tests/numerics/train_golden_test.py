@@ -29,8 +29,8 @@ PROCESSES = {"momentum_cosine": (3,), "adamw_clipped": (2,), "fewer_samples_than
              "contrastive": (3,), "momentum_ema": (3, "--shard=optimizer"),
              "resnet": (3, "--shard=optimizer")}
 # Counts and learning rates are computed in double precision here and there; losses, gradients and
-# weights here in single precision: the worst is off by 8e-7; models, 8 times as far as PyTorch's own
-# single precision.
+# weights here in single precision: the worst is off by 8e-7; where a file has the error of PyTorch's own
+# single precision, 8 times as far.
 EXACT, SINGLE = 1e-11, 4e-6
 STEP = {"epoch": EXACT, "step": EXACT, "samples": EXACT, "samples_total": EXACT, "lr": EXACT,
         "loss": SINGLE, "grad_norm": SINGLE, "target": EXACT, "steps_total": EXACT}
