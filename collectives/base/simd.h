@@ -11,6 +11,16 @@
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #endif
 
+// Whether the registers hold vectors of 16 floats. Functions with clones that name vectors take 8
+// floats where they do not: the compiler keeps a vector that is wider than a register in memory.
+inline bool HasRegistersOf16Floats() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512vl");
+#else
+  return false;
+#endif
+}
+
 // GACCD_INDEPENDENT_ITERATIONS before a loop: no iteration reads what another one writes, so the
 // compiler need not check at run time whether pointers overlap.
 #if defined(__clang__)

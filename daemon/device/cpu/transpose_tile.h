@@ -1,4 +1,4 @@
-// A tile of 16 x 16 values of 4 bytes in registers, for packing weights.
+// A tile of 16 x 16 values of 4 bytes in registers, for packing weights, and smaller ones.
 #pragma once
 
 #include <cstdint>
@@ -11,33 +11,31 @@ inline constexpr std::int64_t kBlockColumns = 64;  // of a block of oneDNN's pac
 
 // A row of a tile. Values are only moved, so they may be any values of 4 bytes.
 using TileRow = float __attribute__((vector_size(kTile * sizeof(float))));
+using HalfTileRow = float __attribute__((vector_size(kTile / 2 * sizeof(float))));
+
+template <typename Row>
+inline constexpr int kSideOf = sizeof(Row) / sizeof(float);
 
 // Exchanges lanes of rows i and i + S, so that bit S of the row number and of the lane number are
-// swapped. Lane numbers from kTile on refer to b.
-template <int S, int... lane>
-[[gnu::always_inline]] inline void ExchangeRows(TileRow* a, TileRow* b,
+// swapped. Lane numbers from the side on refer to b.
+template <int S, typename Row, int... lane>
+[[gnu::always_inline]] inline void ExchangeRows(Row* a, Row* b,
                                                 std::integer_sequence<int, lane...>) {
-  const TileRow low =
-      __builtin_shufflevector(*a, *b, ((lane & S) != 0 ? kTile + lane - S : lane)...);
-  *b = __builtin_shufflevector(*a, *b, ((lane & S) != 0 ? kTile + lane : lane + S)...);
+  constexpr int kSide = kSideOf<Row>;
+  const Row low = __builtin_shufflevector(*a, *b, ((lane & S) != 0 ? kSide + lane - S : lane)...);
+  *b = __builtin_shufflevector(*a, *b, ((lane & S) != 0 ? kSide + lane : lane + S)...);
   *a = low;
 }
 
-template <int S>
-[[gnu::always_inline]] inline void ExchangeTile(TileRow* rows) {
-  for (int i = 0; i < kTile; ++i) {
+// Always inlined, so that it is compiled for the instruction set of its caller.
+template <typename Row, int S = kSideOf<Row> / 2>
+[[gnu::always_inline]] inline void TransposeTile(Row* rows) {
+  for (int i = 0; i < kSideOf<Row>; ++i) {
     if ((i & S) == 0) {
-      ExchangeRows<S>(&rows[i], &rows[i + S], std::make_integer_sequence<int, kTile>());
+      ExchangeRows<S>(&rows[i], &rows[i + S], std::make_integer_sequence<int, kSideOf<Row>>());
     }
   }
-}
-
-// Always inlined, so that it is compiled for the instruction set of its caller.
-[[gnu::always_inline]] inline void TransposeTile(TileRow* rows) {
-  ExchangeTile<8>(rows);
-  ExchangeTile<4>(rows);
-  ExchangeTile<2>(rows);
-  ExchangeTile<1>(rows);
+  if constexpr (S > 1) TransposeTile<Row, S / 2>(rows);
 }
 
 }  // namespace gaccd

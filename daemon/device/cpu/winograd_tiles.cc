@@ -8,11 +8,13 @@
 namespace gaccd {
 namespace {
 
-using Lanes = float __attribute__((vector_size(kWinogradLanes * sizeof(float))));
+using WideLanes = float __attribute__((vector_size(kWinogradLanes * sizeof(float))));
+using HalfLanes = float __attribute__((vector_size(kWinogradLanes / 2 * sizeof(float))));
 
 // One side of each transformation, from values `stride` apart to values `to_stride` apart.
 struct InputSide {
   static constexpr int kFrom = 4, kTo = 4;
+  template <typename Lanes>
   [[gnu::always_inline]] static void Apply(const Lanes* d, int stride, Lanes* to, int to_stride) {
     to[0] = d[0] - d[2 * stride];
     to[to_stride] = d[stride] + d[2 * stride];
@@ -22,6 +24,7 @@ struct InputSide {
 };
 struct ResultSide {
   static constexpr int kFrom = 4, kTo = 2;
+  template <typename Lanes>
   [[gnu::always_inline]] static void Apply(const Lanes* m, int stride, Lanes* to, int to_stride) {
     to[0] = m[0] + m[stride] + m[2 * stride];
     to[to_stride] = m[stride] - m[2 * stride] - m[3 * stride];
@@ -29,6 +32,7 @@ struct ResultSide {
 };
 struct ResultGradientSide {
   static constexpr int kFrom = 2, kTo = 4;
+  template <typename Lanes>
   [[gnu::always_inline]] static void Apply(const Lanes* dy, int stride, Lanes* to, int to_stride) {
     to[0] = dy[0];
     to[to_stride] = dy[0] + dy[stride];
@@ -38,6 +42,7 @@ struct ResultGradientSide {
 };
 struct KernelSide {
   static constexpr int kFrom = 3, kTo = 4;
+  template <typename Lanes>
   [[gnu::always_inline]] static void Apply(const Lanes* g, int stride, Lanes* to, int to_stride) {
     const Lanes outer = 0.5F * (g[0] + g[2 * stride]);
     const Lanes middle = 0.5F * g[stride];
@@ -49,6 +54,7 @@ struct KernelSide {
 };
 struct KernelGradientSide {
   static constexpr int kFrom = 4, kTo = 3;
+  template <typename Lanes>
   [[gnu::always_inline]] static void Apply(const Lanes* m, int stride, Lanes* to, int to_stride) {
     const Lanes sum = 0.5F * (m[stride] + m[2 * stride]);
     to[0] = m[0] + sum;
@@ -58,7 +64,7 @@ struct KernelGradientSide {
 };
 
 // From a square of kFrom x kFrom, row by row, to one of kTo x kTo.
-template <typename Side>
+template <typename Side, typename Lanes>
 [[gnu::always_inline]] inline void BothSides(const Lanes* from, Lanes* to) {
   Lanes half[Side::kTo * Side::kFrom];
 #pragma GCC unroll 4
@@ -71,12 +77,11 @@ template <typename Side>
   }
 }
 
-// For each vector of `count` values, read at from(index in the square, first value) and written to
-// to(likewise). added: to every result; null: nothing.
-template <typename Side, typename From, typename To>
-[[gnu::always_inline]] inline void ForLanes(std::int64_t count, const From& from, const To& to,
-                                            const float* added = nullptr) {
-  for (std::int64_t c = 0; c < count; c += kWinogradLanes) {
+template <typename Side, typename Lanes, typename From, typename To>
+[[gnu::always_inline]] inline void ForLanesOf(std::int64_t count, const From& from, const To& to,
+                                              const float* added) {
+  constexpr std::int64_t kStep = sizeof(Lanes) / sizeof(float);
+  for (std::int64_t c = 0; c < count; c += kStep) {
     Lanes square[Side::kFrom * Side::kFrom];
     Lanes result[Side::kTo * Side::kTo];
 #pragma GCC unroll 16
@@ -92,6 +97,15 @@ template <typename Side, typename From, typename To>
       std::memcpy(to(p, c), result + p, sizeof(Lanes));
     }
   }
+}
+
+// For each vector of `count` values, read at from(index in the square, first value) and written to
+// to(likewise). added: to every result; null: nothing.
+template <typename Side, typename From, typename To>
+[[gnu::always_inline]] inline void ForLanes(std::int64_t count, const From& from, const To& to,
+                                            const float* added = nullptr) {
+  HasRegistersOf16Floats() ? ForLanesOf<Side, WideLanes>(count, from, to, added)
+                           : ForLanesOf<Side, HalfLanes>(count, from, to, added);
 }
 
 // Planes `step` values apart.

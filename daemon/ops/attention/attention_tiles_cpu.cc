@@ -10,25 +10,26 @@
 namespace gaccd {
 namespace {
 
-// 16 x 16 words at a time; the rest one by one.
-template <typename Word>
+// As many words at a time as fit into a register; the rest one by one.
+template <typename Row, typename Word>
 [[gnu::always_inline]] inline void TransposeTiles(const Word* from, std::int64_t rows,
                                                   std::int64_t columns, Word* to) {
+  constexpr std::int64_t kSide = kSideOf<Row>;
   for (std::int64_t first = 0; first < rows; first += kAttentionTile) {
-    for (std::int64_t r = first; r < first + kAttentionTile; r += kTile) {
+    for (std::int64_t r = first; r < first + kAttentionTile; r += kSide) {
       std::int64_t d = 0;
-      for (; r + kTile <= rows && d + kTile <= columns; d += kTile) {
-        TileRow tile[kTile];
-        for (std::int64_t i = 0; i < kTile; ++i) {
-          std::memcpy(&tile[i], from + (r + i) * columns + d, sizeof(TileRow));
+      for (; r + kSide <= rows && d + kSide <= columns; d += kSide) {
+        Row tile[kSide];
+        for (std::int64_t i = 0; i < kSide; ++i) {
+          std::memcpy(&tile[i], from + (r + i) * columns + d, sizeof(Row));
         }
         TransposeTile(tile);
-        for (std::int64_t i = 0; i < kTile; ++i) {
-          std::memcpy(to + (d + i) * kAttentionTile + r - first, &tile[i], sizeof(TileRow));
+        for (std::int64_t i = 0; i < kSide; ++i) {
+          std::memcpy(to + (d + i) * kAttentionTile + r - first, &tile[i], sizeof(Row));
         }
       }
       for (; d < columns; ++d) {
-        for (std::int64_t i = r; i < r + kTile; ++i) {
+        for (std::int64_t i = r; i < r + kSide; ++i) {
           to[d * kAttentionTile + i - first] = i < rows ? from[i * columns + d] : Word{};
         }
       }
@@ -70,13 +71,15 @@ void Bf16AttentionTiles::PackColumns(const AttentionMatrix& m, Bf16Pair* to) con
 GACCD_SIMD_CLONES
 void TransposeAttentionTiles(const float* from, std::int64_t rows, std::int64_t columns,
                              float* to) {
-  TransposeTiles(from, rows, columns, to);
+  HasRegistersOf16Floats() ? TransposeTiles<TileRow>(from, rows, columns, to)
+                           : TransposeTiles<HalfTileRow>(from, rows, columns, to);
 }
 
 GACCD_SIMD_CLONES
 void TransposeAttentionTiles(const Bf16Pair* from, std::int64_t rows, std::int64_t columns,
                              Bf16Pair* to) {
-  TransposeTiles(from, rows, columns, to);
+  HasRegistersOf16Floats() ? TransposeTiles<TileRow>(from, rows, columns, to)
+                           : TransposeTiles<HalfTileRow>(from, rows, columns, to);
 }
 
 }  // namespace gaccd

@@ -13,7 +13,9 @@ namespace {
 struct Avx512Arithmetic {
   using Word = Bf16Pair;
   using Words = __m512i;
+  using Sums = TileFloats;
   static constexpr std::int64_t kRows = 8;  // the latency of the instruction is six cycles
+  static constexpr std::int64_t kFewRows = 4;
 
   [[gnu::always_inline]] static void MultiplyAdd(Bf16Pair a, const Words& b, TileFloats* sums) {
     *sums =

@@ -10,10 +10,13 @@ namespace gaccd {
 namespace {
 
 // 6 rows of 16 sums fill the registers of AVX2.
+template <typename Floats>
 struct F32Arithmetic {
   using Word = float;
-  using Words = TileFloats;
+  using Words = Floats;
+  using Sums = Floats;
   static constexpr std::int64_t kRows = 6;
+  static constexpr std::int64_t kFewRows = 2;
 
   template <typename Values>
   [[gnu::always_inline]] static void MultiplyAdd(float a, const Values& b, Values* sums) {
@@ -24,7 +27,9 @@ struct F32Arithmetic {
 struct Bf16Arithmetic {
   using Word = Bf16Pair;
   using Words = Bf16Pair __attribute__((vector_size(64)));
+  using Sums = TileFloats;
   static constexpr std::int64_t kRows = 6;
+  static constexpr std::int64_t kFewRows = 3;
 
   [[gnu::always_inline]] static void MultiplyAdd(Bf16Pair a, const Words& b, TileFloats* sums) {
     *sums += Lower(a) * reinterpret_cast<TileFloats>(b << 16);
@@ -65,7 +70,11 @@ void RoundRows(const float* first, const float* second, std::int64_t pairs, Bf16
 GACCD_SIMD_CLONES
 void TileProduct(const TileOperand& a, const float* b, std::int64_t b_step, float* c,
                  std::int64_t c_step, std::int64_t m, std::int64_t n, std::int64_t k, bool add) {
-  TileProductLoop<F32Arithmetic>(a, b, b_step, c, c_step, m, n, k, add);
+  if (HasRegistersOf16Floats()) {
+    TileProductLoop<F32Arithmetic<TileFloats>>(a, b, b_step, c, c_step, m, n, k, add);
+  } else {
+    TileProductLoop<F32Arithmetic<HalfTileFloats>>(a, b, b_step, c, c_step, m, n, k, add);
+  }
 }
 
 const Bf16TileMath& SelectBf16TileMath(CpuBf16 bf16) {

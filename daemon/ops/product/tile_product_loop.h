@@ -9,29 +9,41 @@
 
 namespace gaccd {
 
-using TileFloats = float __attribute__((vector_size(kTileColumns * sizeof(float))));
+// Vectors of 16 floats, for AVX-512, and of 8, for AVX2 (HasRegistersOf16Floats()).
+using TileFloats = float __attribute__((vector_size(64)));
+using HalfTileFloats = float __attribute__((vector_size(32)));
 
-// Arithmetic defines: Word; Words, 16 of them; kRows, the rows of c that are summed in parallel;
-// and MultiplyAdd(word, words, &sums) for 16 sums and, with a word instead of words, for one.
+// Arithmetic defines: Word; Sums, a vector of floats, and Words, one of as many words; kRows, the
+// rows of c that are summed in parallel, and kFewRows for those that remain; and MultiplyAdd(word,
+// words, &sums) for a vector and, with a word instead of words, for one sum.
 template <typename Arithmetic, std::int64_t kBlock>
 [[gnu::always_inline]] inline void TileProductBlock(
     const BasicTileOperand<typename Arithmetic::Word>& a, const typename Arithmetic::Word* b,
     std::int64_t b_step, float* c, std::int64_t c_step, std::int64_t k, bool add) {
-  TileFloats sums[kBlock];
+  using Sums = typename Arithmetic::Sums;
+  constexpr std::int64_t kLanes = sizeof(Sums) / sizeof(float);
+  constexpr std::int64_t kParts = kTileColumns / kLanes;
+  Sums sums[kBlock][kParts];
   for (std::int64_t r = 0; r < kBlock; ++r) {
-    sums[r] = TileFloats{};
-    if (add) std::memcpy(&sums[r], c + r * c_step, sizeof(TileFloats));
-  }
-  for (std::int64_t i = 0; i < k; ++i) {
-    typename Arithmetic::Words row;
-    std::memcpy(&row, b + i * b_step, sizeof(row));
-    for (std::int64_t r = 0; r < kBlock; ++r) {
-      Arithmetic::MultiplyAdd(a.data[r * a.row_step + i * a.k_step], row, &sums[r]);
+    for (std::int64_t p = 0; p < kParts; ++p) {
+      sums[r][p] = Sums{};
+      if (add) std::memcpy(&sums[r][p], c + r * c_step + p * kLanes, sizeof(Sums));
     }
   }
-  for (std::int64_t r = 0; r < kBlock; ++r) {
-    std::memcpy(c + r * c_step, &sums[r], sizeof(TileFloats));
+  for (std::int64_t i = 0; i < k; ++i) {
+    typename Arithmetic::Words row[kParts];
+    for (std::int64_t p = 0; p < kParts; ++p) {
+      std::memcpy(&row[p], b + i * b_step + p * kLanes, sizeof(row[p]));
+    }
+#pragma GCC unroll 8
+    for (std::int64_t r = 0; r < kBlock; ++r) {
+#pragma GCC unroll 2
+      for (std::int64_t p = 0; p < kParts; ++p) {
+        Arithmetic::MultiplyAdd(a.data[r * a.row_step + i * a.k_step], row[p], &sums[r][p]);
+      }
+    }
   }
+  for (std::int64_t r = 0; r < kBlock; ++r) std::memcpy(c + r * c_step, sums[r], sizeof(sums[r]));
 }
 
 // Processes rows of c from `first` on in blocks of kBlock, and all columns up to `columns`. Returns
@@ -58,7 +70,7 @@ template <typename Arithmetic>
     std::int64_t b_step, float* c, std::int64_t c_step, std::int64_t m, std::int64_t n,
     std::int64_t k, bool add) {
   constexpr std::int64_t kMax = Arithmetic::kRows;
-  constexpr std::int64_t kSome = kMax / 2;
+  constexpr std::int64_t kSome = Arithmetic::kFewRows;
   const std::int64_t whole = n / kTileColumns * kTileColumns;
   std::int64_t row = 0;
   row = TileProductRows<Arithmetic, kMax>(a, b, b_step, c, c_step, row, m, whole, k, add);

@@ -69,14 +69,26 @@ class Hardening(unittest.TestCase):
 
     def test_steps_of_optimisers_are_vector_code(self):
         """Which takes -fno-math-errno; the compiler says nothing where it has no effect."""
-        symbols = subprocess.run(["nm", PROGRAM], text=True, capture_output=True, check=True).stdout
-        loops = re.findall(r"\S*AdamW4Loop\S*\.arch_x86_64_v4$", symbols, re.M)
+        self.assertRegex(self.clone("AdamW4Loop", "v4"), r"vsqrtps\s.*%zmm")
+
+    def test_loops_are_vector_code_of_avx2(self):
+        """Which takes -fno-trapping-math where a loop branches, and no vectors wider than the registers."""
+        for function, wanted in (("10SoftmaxRow", r"vpslld\s.*%ymm"), ("11GradientRowEPfS1_", r"vpslld\s.*%ymm"),
+                                 ("9UnaryLoopINS_6GeluOf.*Ef", r"vpslld\s.*%ymm"),  # of the exponential function
+                                 ("5gaccd11TileProduct", r"vfmadd\d+ps\s+%ymm\d+,%ymm\d+,%ymm\d+"),
+                                 ("23TransposeAttentionTilesEPKf", r"vshufps\s.*%ymm"),
+                                 ("15TransformPixels", r"vmov(dqu|ups)\s+%ymm\d+,")):
+            self.assertRegex(self.clone(function, "v3"), wanted, function)
+
+    def clone(self, function, level):
+        """The code of a function's clone for this level of x86-64."""
         if "-O3" not in Path(COMMANDS).read_text() or platform.machine() != "x86_64":
             self.skipTest("not optimised for this processor")
-        self.assertEqual(len(loops), 1)
-        code = subprocess.run(["objdump", f"--disassemble={loops[0]}", PROGRAM], text=True,
+        symbols = subprocess.run(["nm", PROGRAM], text=True, capture_output=True, check=True).stdout
+        found = re.findall(rf"\S*{function}\S*\.arch_x86_64_{level}$", symbols, re.M)
+        self.assertEqual(len(found), 1, function)
+        return subprocess.run(["objdump", f"--disassemble={found[0]}", "--no-show-raw-insn", PROGRAM], text=True,
                               capture_output=True, check=True).stdout
-        self.assertTrue(re.search(r"vsqrtps\s.*%zmm", code), "its square roots are taken one by one")
 
     def imported(self):
         return set(re.findall(r"\sUND\s+([^\s@]+)", readelf("--dyn-syms")))

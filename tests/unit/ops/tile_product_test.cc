@@ -64,6 +64,27 @@ TEST(Bf16TileProductTest, EqualsSums) {
   }
 }
 
+// Any number of rows that remain after blocks of them, and of columns after vectors.
+TEST(TileProductTest, EqualsTheSums) {
+  constexpr std::int64_t kDepth = 9;
+  for (std::int64_t m = 1; m <= 14; ++m) {
+    for (const std::int64_t n : {7, 16, 35, 48}) {
+      const auto a = RandomValues(1, static_cast<std::size_t>(m * kDepth));
+      const auto b = RandomValues(2, static_cast<std::size_t>(kDepth * n));
+      std::vector<float> c(static_cast<std::size_t>(m * n), 3.0F);
+      TileProduct({a.data(), 1, m}, b.data(), n, c.data(), n, m, n, kDepth, /*add=*/true);
+      for (std::int64_t at = 0; at < m * n; ++at) {
+        double sum = 3;
+        for (std::int64_t i = 0; i < kDepth; ++i) {
+          sum += double{a[static_cast<std::size_t>(i * m + at / n)]} *
+                 double{b[static_cast<std::size_t>(i * n + at % n)]};
+        }
+        EXPECT_NEAR(c[static_cast<std::size_t>(at)], sum, 1e-5) << m << " x " << n << ": " << at;
+      }
+    }
+  }
+}
+
 // Any number of pairs, and nothing after them.
 TEST(Bf16TileMathTest, RoundsToPairs) {
   constexpr std::size_t kMax = 40;
