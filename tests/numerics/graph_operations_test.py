@@ -241,6 +241,10 @@ class GraphOperations(unittest.TestCase):
             one, other = (torch.nn.Parameter(torch.ones(4)) for _ in range(2))
             self.check_model(Calls(lambda m, x: m.fc(extreme(m.one * (x > 0), m.other * (x > 0)) + extreme(m.one, torch.ones(4)) + x), one=one,
                                    other=other, fc=torch.nn.Linear(4, 3)), torch.randn(2, 4))
+        for best in (lambda y: y.amax(1), lambda y: -(-y).amin(1, keepdim=True)[:, 0]):  # equal ones share the gradient
+            one, other = (torch.nn.Parameter(torch.ones(4)) for _ in range(2))
+            self.check_model(Calls(lambda m, x: m.fc(best(torch.stack((m.one * (x > 0), m.other * (x > 0)), 1)) + x), one=one,
+                                   other=other, fc=torch.nn.Linear(4, 3)), torch.randn(2, 4))
         self.assertIn("over all dimensions", self.refusal(lambda m, y: y * m.weight.max()))
         self.assertIn("which counts samples", self.refusal(lambda m, y: y.softmax(0)))
 
