@@ -202,8 +202,8 @@ Status AddRun(const Job& job, const Plan& plan, std::string* text) {
 // Whether a training would fail with this error on any machine. The nodes may have other files and
 // more memory than this machine.
 bool EndsTraining(const Status& error) {
-  const bool is_memory = error.message().find("no memory for") != std::string::npos;
-  return error.kind() == ErrorKind::kData || (error.kind() == ErrorKind::kConfig && !is_memory);
+  if (error.kind() == ErrorKind::kConfig) return !error.lacks_memory();
+  return error.kind() == ErrorKind::kData;
 }
 
 // Appends the table of sharding modes to the error that no micro-batch fits.
