@@ -141,10 +141,10 @@ std::optional<std::uint64_t> FreeMemoryBytes() {
 
 Status NoMemory(std::string_view what, std::uint64_t bytes) {
   const auto free = FreeMemoryBytes();
-  return {ErrorKind::kConfig,
-          StrCat("no memory for ", what, bytes > 0 ? StrCat(": wanted ", bytes, " bytes") : "",
-                 free ? StrCat(", ", *free, " are free") : "",
-                 "; give the job more memory (--mem), or set a smaller --micro-batch")};
+  return Status::LacksMemory(
+      StrCat("no memory for ", what, bytes > 0 ? StrCat(": wanted ", bytes, " bytes") : "",
+             free ? StrCat(", ", *free, " are free") : "",
+             "; give the job more memory (--mem), or set a smaller --micro-batch"));
 }
 
 }  // namespace gaccd

@@ -43,8 +43,8 @@ struct SharedMemory {
 // FreeAddressSpace(). Empty if /proc/meminfo cannot be read.
 [[nodiscard]] std::optional<std::uint64_t> FreeMemoryBytes();
 
-// The error of a failed allocation of `bytes` (0: unknown) for `what`: kConfig, with the free
-// bytes, because a requeued job would fail again.
+// The error of a failed allocation of `bytes` (0: unknown) for `what`: Status::LacksMemory(), with
+// the free bytes; kConfig, because a requeued job would fail again.
 [[nodiscard]] Status NoMemory(std::string_view what, std::uint64_t bytes);
 
 }  // namespace gaccd

@@ -30,7 +30,12 @@ std::string_view ErrorKindName(ErrorKind kind) {
   return "unknown";
 }
 
-Status::Status(ErrorKind kind, std::string message) : error_(new Error{kind, std::move(message)}) {}
+Status::Status(Error error) : error_(new Error(std::move(error))) {}
+Status::Status(ErrorKind kind, std::string message) : Status(Error{kind, std::move(message)}) {}
+
+Status Status::LacksMemory(std::string message) {
+  return Status(Error{ErrorKind::kConfig, std::move(message), /*lacks_memory=*/true});
+}
 
 const Status::Error* Status::Copy(const Error& error) { return new Error(error); }
 void Status::Delete(const Error* error) { delete error; }
@@ -41,7 +46,7 @@ Status NoValue() {
 
 Status Status::WithContext(std::string_view what) const {
   if (ok()) return {};
-  return {kind(), StrCat(what, ": ", message())};
+  return Status(Error{kind(), StrCat(what, ": ", message()), lacks_memory()});
 }
 
 }  // namespace gaccd

@@ -45,11 +45,16 @@ class [[nodiscard]] Status {
   }
 
   static Status Ok() { return {}; }
+  // kConfig, for an allocation that failed: see NoMemory() (process_memory.h).
+  static Status LacksMemory(std::string message);
 
   [[nodiscard]] bool ok() const { return error_ == nullptr; }
   // REQUIRES: !ok().
   [[nodiscard]] ErrorKind kind() const { return error_->kind; }
   [[nodiscard]] const std::string& message() const { return error_->message; }
+
+  // Whether LacksMemory() made this error: on another machine the same may succeed.
+  [[nodiscard]] bool lacks_memory() const { return !ok() && error_->lacks_memory; }
 
   // The same error with the prefix "`what`: "; a success is returned unchanged.
   [[nodiscard]] Status WithContext(std::string_view what) const;
@@ -58,7 +63,9 @@ class [[nodiscard]] Status {
   struct Error {
     ErrorKind kind;
     std::string message;
+    bool lacks_memory = false;
   };
+  explicit Status(Error error);
   static const Error* Copy(const Error& error);
   static void Delete(const Error* error);
 

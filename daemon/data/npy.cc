@@ -151,26 +151,33 @@ class HeaderParser {
   std::string failure_;
 };
 
+// Python whose result can be read as features, labels and tokens; empty: none is known.
+std::string ReadableArray(std::string_view descr, bool other_order) {
+  if (other_order) return "array.astype(array.dtype.newbyteorder('<'))";
+  const char kind = descr.size() > 1 ? descr[1] : '?';
+  if (kind == 'f') return "array.astype('float32')";
+  if (kind == 'b') return "array.astype('uint8')";
+  return "";
+}
+
 Result<StoredType> ParseDescr(const std::string& name, std::string_view descr) {
   constexpr std::pair<std::string_view, StoredType> kTypes[] = {
       {"u1", StoredType::kU8},  {"i1", StoredType::kI8},  {"u2", StoredType::kU16},
       {"i2", StoredType::kI16}, {"u4", StoredType::kU32}, {"i4", StoredType::kI32},
       {"u8", StoredType::kU64}, {"i8", StoredType::kI64}, {"f4", StoredType::kF32},
       {"f8", StoredType::kF64}};
+  bool other_order = false;
   for (const auto& [known, type] : kTypes) {
-    const bool order = descr.starts_with('<') || (descr.starts_with('|') && SizeOf(type) == 1);
-    if (order && descr.substr(1) == known) return type;
+    if (descr.empty() || descr.substr(1) != known) continue;
+    if (descr[0] == '<' || (descr[0] == '|' && SizeOf(type) == 1)) return type;
+    other_order = true;
   }
-  const char kind = descr.size() > 1 ? descr[1] : '?';
-  const std::string_view wanted = kind == 'f'                                 ? "float32"
-                                  : kind == 'i' || kind == 'u' || kind == 'b' ? "int64"
-                                                                              : "";
+  const std::string readable = ReadableArray(descr, other_order);
   return Status(
       ErrorKind::kData,
       StrCat(name,
              ": expected an NPY element type of little-endian integers, '<f4' or '<f8', found '",
-             descr.substr(0, kMaxShown), "'",
-             wanted.empty() ? "" : StrCat("; save array.astype('", wanted, "')")));
+             descr.substr(0, kMaxShown), "'", readable.empty() ? "" : StrCat("; save ", readable)));
 }
 
 std::size_t LittleEndian(std::span<const std::byte> bytes) {

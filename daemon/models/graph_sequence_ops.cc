@@ -10,12 +10,31 @@
 #include "daemon/ops/attention/rotary.h"
 #include "daemon/ops/layout/embedding.h"
 #include "daemon/ops/layout/pool_rows.h"
+#include "daemon/ops/pointwise/cast.h"
 #include "daemon/ops/pointwise/number_functions.h"
 
 namespace gaccd {
 namespace {
 
 const DimensionOrder kHeads = {0, 2, 1, 3};  // [B, H, T, D] is stored as [B, T, H, D]
+
+// Row numbers of `table`: ids of the data, or computed from it and rounded to activations.
+ValueId AsIds(GraphRecorder& r, ValueId numbers, const GraphValue& table) {
+  if (!r.ok()) return nn::kNoValue;
+  const DType dtype = r.recorder().dtype(numbers);
+  if (dtype == DType::kI32) return numbers;
+  if (dtype != DType::kF32) {
+    const std::int64_t exact = dtype == DType::kBF16 ? 256 : 2048;  // 8 and 11 binary digits
+    if (!r.Expect(table.sizes[0] <= exact,
+                  StrCat("expected a table of at most ", exact, " rows, whose numbers ",
+                         Name(dtype), " holds (precision: F32 takes any)"),
+                  table)) {
+      return nn::kNoValue;
+    }
+    numbers = r.Apply(std::make_shared<Cast>(DType::kF32), {numbers});
+  }
+  return r.Apply(std::make_shared<IdFunction>(IdFunctionKind::kIdsOfNumbers), {numbers});
+}
 
 GraphValue ApplyEmbedding(GraphRecorder& r, std::int32_t padding) {
   const GraphValue ids = r.In(0);
@@ -24,16 +43,18 @@ GraphValue ApplyEmbedding(GraphRecorder& r, std::int32_t padding) {
     return {};
   }
   const DimensionOrder order = RowMajor(ids.rank());
-  ValueId id = r.InOrder(ids, order);
+  ValueId id = AsIds(r, r.InOrder(ids, order), table);
   if (!r.ok()) return {};
-  if (r.recorder().dtype(id) == DType::kF32) {
-    id = r.Apply(std::make_shared<IdFunction>(IdFunctionKind::kIdsOfNumbers), {id});
-  }
-  if (r.ok() && r.recorder().shape(id).size() != 2) {
+  if (r.recorder().shape(id).size() != 2) {
     id = r.As(id, {Elements(r.ActualSizes(ids.sizes, order))});
   }
-  const ValueId y = r.Apply(std::make_shared<Embedding>(r.recorder().activations(), padding),
-                            {id, r.Shaped(table, RowMajor(2))});
+  ValueId rows = r.Shaped(table, RowMajor(2));
+  if (!r.ok()) return {};
+  if (r.recorder().dtype(rows) != DType::kF32) {  // computed
+    rows = r.Apply(std::make_shared<Cast>(DType::kF32), {rows});
+  }
+  const ValueId y =
+      r.Apply(std::make_shared<Embedding>(r.recorder().activations(), padding), {id, rows});
   Shape sizes = ids.sizes;
   sizes.push_back(table.sizes[1]);
   return LyingAs(y, sizes, RowMajor(sizes.size()));

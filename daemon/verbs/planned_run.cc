@@ -10,6 +10,7 @@
 #include "daemon/data/node_share.h"
 #include "daemon/engine/planned_memory.h"
 #include "daemon/models/graph_network.h"
+#include "daemon/optim/optimizer.h"
 #include "daemon/plan/memory_table.h"
 #include "daemon/plan/plan_text.h"
 #include "daemon/tensor/group_rules.h"
@@ -151,8 +152,10 @@ std::string MemoryText(const Job& job, const Model& model, const Plan& plan, con
         "kept", StrCat(Megabytes(needs.memory.kept_bytes),
                        needs.other ? "; " + needs.OtherText(needs.other_memory.kept_bytes) : ""));
   }
+  const bool has_state = StateElements(job.optimizer, 1) > 0;
   text += PlanField("memory", StrCat(Megabytes(DeviceBytes(needs.memory, job)), " a rank on a ",
-                                     on_gpu ? "GPU" : "CPU", ": model, gradients, optimizer,"));
+                                     on_gpu ? "GPU" : "CPU", ": model, gradients,",
+                                     has_state ? " optimizer," : ""));
   text += PlanField("", on_gpu ? "activations; without scratch of kernels, and libraries"
                                : "activations; without program, data, batches and checkpoints");
   if (!needs.other) return text;
@@ -199,8 +202,8 @@ Status AddRun(const Job& job, const Plan& plan, std::string* text) {
 // Whether a training would fail with this error on any machine. The nodes may have other files and
 // more memory than this machine.
 bool EndsTraining(const Status& error) {
-  const bool is_memory = error.message().find("no memory for") != std::string::npos;
-  return error.kind() == ErrorKind::kData || (error.kind() == ErrorKind::kConfig && !is_memory);
+  if (error.kind() == ErrorKind::kConfig) return !error.lacks_memory();
+  return error.kind() == ErrorKind::kData;
 }
 
 // Appends the table of sharding modes to the error that no micro-batch fits.

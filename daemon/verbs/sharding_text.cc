@@ -42,9 +42,11 @@ std::int64_t MaxStateBytes(const Job& job, const FlatLayout& layout, const Divis
   return StateBytes(job, ShardLayout::Make(layout, division.parts()).max_state_elements());
 }
 
-std::string Meaning(const Division& division) {
-  if (division.mode == Sharding::kNone)
-    return "none: every rank keeps the whole state of the optimizer";
+std::string Meaning(const Division& division, bool has_state) {
+  if (division.mode == Sharding::kNone) {
+    return has_state ? "none: every rank keeps the whole state of the optimizer"
+                     : "none: this optimizer has no state";
+  }
   const std::string name = StrCat(Name(division.mode), ": ");
   if (division.parts() == 1) return name + "divides nothing where a node has one rank";
   const std::string parts = StrCat(division.parts(), " parts, ");
@@ -112,12 +114,15 @@ std::string ShardingText(const Job& job, const FlatLayout& layout, const Plan& p
   const std::int64_t parameters = layout.size() * std::int64_t{sizeof(float)};
   const std::int64_t state = MaxStateBytes(job, layout, here);
   const std::int64_t total_state = StateBytes(job, layout.trainable_size());
+  std::string state_text;
+  if (total_state > 0) {
+    state_text = StrCat(", optimizer ", Megabytes(state),
+                        state == total_state ? "" : StrCat(" of ", Megabytes(total_state)));
+  }
   std::string text =
-      PlanField("sharding", Meaning(here)) +
-      PlanField("bytes",
-                StrCat("a rank: weights ", Megabytes(parameters), ", gradients ",
-                       Megabytes(parameters), ", optimizer ", Megabytes(state),
-                       state == total_state ? "" : StrCat(" of ", Megabytes(total_state)), ",")) +
+      PlanField("sharding", Meaning(here, total_state > 0)) +
+      PlanField("bytes", StrCat("a rank: weights ", Megabytes(parameters), ", gradients ",
+                                Megabytes(parameters), state_text, ",")) +
       PlanField("", StrCat(job.device == Device::kCuda ? "activations and copies of weights "
                                                        : "activations and packed weights ",
                            Megabytes(planned - 2 * parameters - state))) +

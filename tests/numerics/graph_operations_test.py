@@ -241,6 +241,10 @@ class GraphOperations(unittest.TestCase):
             one, other = (torch.nn.Parameter(torch.ones(4)) for _ in range(2))
             self.check_model(Calls(lambda m, x: m.fc(extreme(m.one * (x > 0), m.other * (x > 0)) + extreme(m.one, torch.ones(4)) + x), one=one,
                                    other=other, fc=torch.nn.Linear(4, 3)), torch.randn(2, 4))
+        for best in (lambda y: y.amax(1), lambda y: -(-y).amin(1, keepdim=True)[:, 0]):  # equal ones share the gradient
+            one, other = (torch.nn.Parameter(torch.ones(4)) for _ in range(2))
+            self.check_model(Calls(lambda m, x: m.fc(best(torch.stack((m.one * (x > 0), m.other * (x > 0)), 1)) + x), one=one,
+                                   other=other, fc=torch.nn.Linear(4, 3)), torch.randn(2, 4))
         self.assertIn("over all dimensions", self.refusal(lambda m, y: y * m.weight.max()))
         self.assertIn("which counts samples", self.refusal(lambda m, y: y.softmax(0)))
 
@@ -410,6 +414,14 @@ class GraphOperations(unittest.TestCase):
             self.check_model(model, torch.randint(5, (2, 3)))
         self.assertRegex(self.refusal_of(Calls(lambda m, x: m.fc(m.moved(x + 16).flatten(1)), moved=nn.Embedding(18, 4), fc=nn.Linear(12, 3)),
                                          torch.randint(2, 5, (2, 3))), r"index out of range.* called at .*_test.py:\d+")
+
+        for sign in (1, -1):  # differences are not below 0
+            model = Calls(lambda m, x, sign=sign: m.fc((m.own(x[:, 1:]) + m.moved((x[:, :-1] - x[:, 1:]) * sign)).flatten(1)),
+                          own=nn.Embedding(18, 4), moved=nn.Embedding(18, 4), fc=nn.Linear(8, 3))
+            self.check_model(model, torch.tensor([[9, 5, 1], [7, 7, 0]] if sign > 0 else [[1, 5, 9], [0, 7, 7]]))
+        near = Calls(lambda m, x: m.fc((m.own(x[:, 1:]) + m.moved(x[:, :-1] - x[:, 1:] + 4)).flatten(1)), own=nn.Embedding(18, 4),
+                     moved=nn.Embedding(9, 4), fc=nn.Linear(8, 3))
+        self.check_model(near, torch.tensor([[3, 1, 2], [0, 4, 4]]))
 
         class Last(nn.Module):
             def __init__(self):

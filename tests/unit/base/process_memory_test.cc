@@ -81,6 +81,15 @@ TEST_F(SharedMemoryTest, FullGroupHasNoFreeMemory) {
   EXPECT_EQ(Find().free_bytes, 0U);
 }
 
+TEST(NoMemory, CanBeToldFromOtherErrors) {
+  const Status failed = NoMemory("gradients", 8).WithContext("rank 3");
+  EXPECT_THAT(failed, IsError(ErrorKind::kConfig, "rank 3: no memory for gradients: wanted 8"));
+  EXPECT_TRUE(failed.lacks_memory());
+  EXPECT_TRUE(Status(failed).lacks_memory());  // a copy
+  EXPECT_FALSE(Status(ErrorKind::kConfig, "no memory for").lacks_memory());
+  EXPECT_FALSE(Status::Ok().lacks_memory());
+}
+
 TEST(SharedMemory, IsUnknownWithoutMeminfo) {
   const TempFolder dir;
   EXPECT_FALSE(FreeSharedMemory(dir.path()).has_value());

@@ -132,9 +132,11 @@ data { train { synthetic { samples: 1050 } } }
 batch { target: 100 }  optimizer { lr: 0.1 sgd {} }  epochs: 3
 """
         small = job.replace("in: 4", "in: 3").replace("1050", "50")
+        # Words of the user are no lack of memory, which would be that of this machine alone.
+        group = job.replace("in: 4", "in: 3").replace("sgd {}", 'sgd {} group { match: "no memory for" freeze: true }')
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "job.txtpb")
-            for text in (job, small):
+            for text in (job, small, group):
                 path.write_text(text)
                 done = run("plan", f"--job={path}", "--last-cycle=drop")
                 self.assertEqual(done.returncode, 78, done.stdout + done.stderr)

@@ -74,8 +74,9 @@ echo "$1" >>"$LOG/sleep"
 SCONTROL = """#!/bin/bash
 printf '%b' "${SCONTROL_ERR:-}" >&2
 if [[ $1 == show ]]; then
-  printf 'JobId=7\\n   JobState=%s Dependency=(null)\\n   EndTime=%s Deadline=N/A\\n   Command=%s\\n   WorkDir=/\\n' \\
-    "${STATE:-RUNNING Reason=None}" "${END:-Unknown}" "${COMMAND:-}"
+  printf 'JobId=7\\n   JobState=%s Dependency=(null)\\n   Requeue=1 Restarts=%s BatchFlag=1\\n' \\
+    "${STATE:-RUNNING Reason=None}" "${RESTARTS:-${SLURM_RESTART_COUNT:-0}}"
+  printf '   EndTime=%s Deadline=N/A\\n   Command=%s\\n   WorkDir=/\\n' "${END:-Unknown}" "${COMMAND:-}"
   exit
 fi
 printf '%s\\n' "$*" >>"$LOG/scontrol"
@@ -274,6 +275,15 @@ class Launch(WithStandIns):
                     code, text = said.get(states, (75, ""))
                     self.assertEqual((done.returncode, text in done.stdout + done.stderr), (code, True))
                     self.assertEqual(self.log("scontrol"), ["requeue 91"] if states is again else [])
+
+    def test_a_job_that_the_user_requeued_is_not_requeued_again(self):
+        """SLURM 22.05 shows it as COMPLETING while its script ends, as after scancel, with one restart more."""
+        for before, restarts, said in (("0", "1", "SLURM has put the job back"), ("1", "2", "SLURM has put the job back"),
+                                       ("1", "1", "somebody ended it")):
+            with self.subTest(before=before, restarts=restarts):
+                done = self.launch(SRUN_RC="75", STATE="COMPLETING Reason=None", SLURM_RESTART_COUNT=before, RESTARTS=restarts)
+                self.assertEqual((done.returncode, self.log("scontrol")), (75, []))
+                self.assertIn(said, done.stdout + done.stderr)
 
     def test_a_controller_that_restarts_is_asked_again(self):
         self.assertEqual(self.launch(SRUN_RC="75", FAILED_REQUEUES="2").returncode, 75)

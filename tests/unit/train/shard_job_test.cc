@@ -97,6 +97,15 @@ TEST_F(ShardJobTest, PlanReportsStateAndTrafficPerRank) {
   EXPECT_THAT(text, HasSubstr("      2      6  node                 4.1 MB"));
 }
 
+TEST_F(ShardJobTest, ThePlanNamesNoStateWhereTheOptimizerHasNone) {
+  Job job = MediumJob(Sharding::kNone);
+  job.optimizer = {.lr = 0.1, .kind = SgdSpec{}};
+  const std::string text = PlannedRunText(job, ValueOrThrow(MakePlan(job, 3, {})));
+  EXPECT_THAT(text, HasSubstr("none: this optimizer has no state\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("weights [^,]*, gradients [^,]*,\n"));
+  EXPECT_THAT(text, HasSubstr(": model, gradients,\n"));
+}
+
 TEST_F(ShardJobTest, SelftestOfShardedJobPassesAndDetectsMistakes) {
   for (const Sharding shard : {Sharding::kOptimizer, Sharding::kNode, Sharding::kNodeOptimizer}) {
     const auto test = ValueOrThrow(RunJobSelftest(

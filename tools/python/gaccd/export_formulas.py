@@ -135,9 +135,17 @@ def _pooled(graph: GraphBuilder, node: Any, x: Any, dims: list[int], keepdim: bo
 
 
 def _reduce_extreme(sign: int) -> Converter:
-    """amax and amin."""
+    """amax and amin. The gradient of the pooling goes to the first of equal values; the mean of their distances from it, which
+    is 0, shares it among them."""
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-        return _pooled(graph, node, a["self"], _inner_dims(graph, node, a["self"], a["dim"]), bool(a["keepdim"]), sign)
+        dims = _inner_dims(graph, node, a["self"], a["dim"])
+        x, largest = graph.value_name(node, a["self"]), _pooled(graph, node, a["self"], dims, True, sign)
+        distance = graph.emit(node, Node("add", [x, scaled(graph, node, largest, -1)], {}))
+        equal = graph.emit(node, Node("equal", [distance], {"to": 0.0}))
+        both = [graph.emit(node, Node("select", [distance, equal], {})), equal]
+        total, count = (graph.emit(node, Node("sum", [one], {"dims": dims, "keepdim": True})) for one in both)
+        mean = graph.emit(node, Node("mul", [total, graph.emit(node, Node("power", [count], {"exponent": -1.0}))], {}))
+        return viewed(graph, node, graph.emit(node, Node("add", [largest, mean], {})), graph.sizes(node))
     return made
 
 

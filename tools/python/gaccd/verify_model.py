@@ -25,6 +25,7 @@ RATE = 2.0 ** 20  # w - RATE gradient has the digits of the gradient, whatever w
 TOLERANCE = 1e-4  # or 10 times the error of PyTorch in single precision, up to MOST
 MOST = 0.1
 ROUNDING = 6e-8  # of values in single precision
+MIXED_RUNS = 3  # of small and large ids
 MOVED_RUNS = 3  # runs with weights and inputs perturbed by ROUNDING, if one run of PyTorch is not sufficient
 MASK = "attention_mask"  # computed by gaccd from the lengths of texts
 TEXTS = {"tokens", "segments", MASK}
@@ -87,10 +88,16 @@ class _Input:
     in_table: bool = True  # whether an embedding reads them; else they may be lengths, which start at 1
     least: int = 0
     padding: int | None = None  # the id that the model searches for, as classifiers do to find the last token
+    order: int = 0  # of the ids of a sample, over all inputs: 1 ascends, -1 descends; 0: none
 
     @property
     def is_mask(self) -> bool:
         return self.name == MASK
+
+    @property
+    def drawn(self) -> bool:
+        """Whether it has random ids."""
+        return self.ids and not self.is_mask
 
 
 def _inputs_of(graph: str, weights: Mapping[str, torch.Tensor]) -> list[_Input]:
@@ -112,6 +119,11 @@ def _draw(inputs: list[_Input], samples: int) -> list[torch.Tensor]:
             return (torch.arange(one.sizes[0]) < torch.randint(1, one.sizes[0] + 1, (samples, 1))).long()
         return torch.randint(one.least, one.rows, (samples, *one.sizes)) if one.ids else torch.randn(samples, *one.sizes)
     tensors = [one_of(one) for one in inputs]
+    places = [place for place, one in enumerate(inputs) if one.order]
+    if places:
+        rows = torch.cat([tensors[place].flatten(1) for place in places], 1).sort(1, descending=inputs[places[0]].order < 0)[0]
+        for place, part in zip(places, rows.split([tensors[place][0].numel() for place in places], 1)):
+            tensors[place] = part.view_as(tensors[place])
     mask = next((tensor for one, tensor in zip(inputs, tensors) if one.is_mask), None)
     return [torch.where(mask == 1, tensor, one.padding) if mask is not None and one.padding is not None and tensor.shape == mask.shape
             else tensor for one, tensor in zip(inputs, tensors)]
@@ -178,25 +190,41 @@ def _explained(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _fitting(model: torch.nn.Module, inputs: list[_Input], samples: int, names: Mapping[str, str]) -> list[_Input]:
-    """Inputs that the model accepts: ids from 1 if it fails for 0, and a smaller range if forward increases them, found by
-    halving."""
+    """Inputs that the model accepts: ids from 1 if it fails for 0, a smaller range if forward increases them, found by
+    halving, and in order if it fails for their differences."""
     judged = copied(model).eval()
 
-    def fits(ids: Callable[[_Input], int]) -> bool:
-        tensors = [torch.full_like(tensor, ids(one)) if one.ids and not one.is_mask else tensor
-                   for one, tensor in zip(inputs, _draw(inputs, samples))]
+    def accepts(given: list[_Input], ids: Callable[[_Input, torch.Tensor], torch.Tensor]) -> bool:
+        bits = _draw([replace(one, least=0, rows=2, padding=None) for one in given], samples)
+        tensors = [ids(one, tensor) if one.drawn else tensor for one, tensor in zip(given, bits)]
         try:
             with torch.no_grad():
-                _calls(judged, inputs, tensors, names)
+                _calls(judged, given, tensors, names)
         except Exception:  # of many kinds, by the model
             return False
         return True
 
-    if not fits(lambda one: 0):
+    def fits(given: list[_Input]) -> bool:
+        """Whether all largest ids are accepted, and the smallest next to the largest."""
+        return accepts(given, lambda one, bits: torch.full_like(bits, one.rows - 1)) and all(
+            accepts(given, lambda one, bits: one.least + bits * (one.rows - 1 - one.least)) for _ in range(MIXED_RUNS))
+
+    if not accepts(inputs, lambda one, bits: torch.zeros_like(bits)):
         inputs = [one if one.in_table else replace(one, least=1, rows=max(one.rows, 3)) for one in inputs]
-    while not fits(lambda one: one.rows - 1) and any(one.ids and one.rows > one.least + 1 for one in inputs):
+    while True:
+        for given in (inputs, _in_order(inputs, 1), _in_order(inputs, -1)):
+            if fits(given):
+                return given
+        if not any(one.ids and one.rows > one.least + 1 for one in inputs):
+            return inputs
         inputs = [replace(one, rows=max(one.least + 1, one.rows // 2)) for one in inputs]
-    return inputs
+
+
+def _in_order(inputs: list[_Input], order: int) -> list[_Input]:
+    """In one range, as sorting moves ids from an input to another."""
+    drawn = [one for one in inputs if one.drawn]
+    least, rows = max((one.least for one in drawn), default=0), min((one.rows for one in drawn), default=0)
+    return [replace(one, order=order, least=least, rows=rows) if one.drawn else one for one in inputs]
 
 
 def _data_text(inputs: list[_Input], labels: torch.Tensor, classes: int) -> str:
