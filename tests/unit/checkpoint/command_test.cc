@@ -337,6 +337,26 @@ TEST_F(CkptCommandTest, ExportsAveragesUnlessRawWeightsAreRequested) {
   EXPECT_THAT(RunCkptCommand(request), IsError(ErrorKind::kUsage, "--raw-weights"));
 }
 
+TEST_F(CkptCommandTest, ExportsParametersIfEveryUpdateWasSkipped) {
+  SmallRun run{.parameter_bytes = std::size_t{4} * 928, .optimizer_bytes = std::size_t{4} * 928};
+  run.job.replace(run.job.find("sgd {}"), 6, "sgd {} ema { decay: 0.5 }");
+  const CheckpointOptions options{.folder = folder_.Path("skipped/ckpt")};
+  const auto comm = MakeSingle();
+  auto writer = ValueOrThrow(StartWriter(*comm, options, run.Identity(1), Me(), nullptr));
+  RunCursor cursor = run.CursorAt(6);
+  cursor.optimizer_updates = 0;  // all six were skipped
+  const Bytes parameters = run.Parameters(6);
+  const Bytes optimizer(run.optimizer_bytes);
+  const std::vector sources = {HostSource("parameters", parameters),
+                               HostSource("optimizer", optimizer)};
+  ASSERT_OK(writer->Save(cursor, sources));
+  ASSERT_OK(writer->Finish());
+  const CkptRequest request{.action = CkptAction::kExport,
+                            .path = folder_.Path("skipped"),
+                            .out = folder_.Path("w.safetensors")};
+  EXPECT_THAT(Run(request).text, HasSubstr(": the parameters after 6"));
+}
+
 TEST_F(CkptCommandTest, ExportWritesOnlyToWeightsFile) {
   const auto refusal = [&](const std::string& out) {
     const auto output =
@@ -457,6 +477,11 @@ TEST(RunStateTest, RefusesAnotherOptimizerGroupByName) {
   EXPECT_TRUE(check(plain, plain).ok()) << "nothing decays";
   layout.SetGroup(1, {.weight_decay = 0.25}, false);
   EXPECT_TRUE(check(decays, decays).ok()) << "said by a group instead";
+  const auto by_group = [&](const OptimizerSpec& now) {
+    return CheckSameGroups({.parameters = ParameterRecords(layout)}, Layout(), decays, now);
+  };
+  EXPECT_TRUE(by_group(decays).ok()) << "no longer said by a group";
+  EXPECT_THAT(by_group(plain), IsError(ErrorKind::kConfig, "'a.bias'"));
   layout.SetGroup(1, {.lr_factor = 0.5}, false);
   EXPECT_THAT(check(plain, plain),
               IsError(ErrorKind::kConfig, "'a.bias': decay -> decay, lr_factor 0.5"));

@@ -16,6 +16,7 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "daemon/checkpoint/lease.h"
 #include "tests/support/small_run.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
@@ -283,6 +284,26 @@ TEST_F(StallTest, BoundsWaitForHangingDiskAtEnd) {
                                                      "' does not answer: not written after 7 s")));
     return Status::Ok();
   }));
+}
+
+// Otherwise the new writer could read it before it is taken back.
+TEST_F(StallTest, ReplacedWriterWritesNoManifest) {
+  ExpectOk(OnTwo({}, [&](auto& comm, auto& writer) -> Status {
+    if (comm.rank() == 0) (void)folder_.Write("ckpt/.epoch-000002", "job 7 on n2\n");
+    GACCD_RETURN_IF_ERROR(comm.Barrier());
+    disk.FailFolderWith(std::string(kManifestName));  // the lease is looked at first
+    GACCD_RETURN_IF_ERROR(run_.SaveAt(writer, 1));
+    EXPECT_THAT(writer.Finish(), IsError(ErrorKind::kConfig, "was taken over"));
+    return Status::Ok();
+  }));
+}
+
+// What it says about the training is in no other file.
+TEST_F(StallTest, KeepsOldLeaseIfNewOneIsNotDurable) {
+  ASSERT_OK(WriterLease::Take(folder_.path(), Me()));
+  disk.FailFolderWith(".epoch-000002");
+  EXPECT_THAT(WriterLease::Take(folder_.path(), Me()), HasKind(ErrorKind::kIo));
+  EXPECT_TRUE(PathExists(folder_.path() + "/.epoch-000001"));
 }
 
 // The ranks take their shards back then: what has a manifest has all its shards.

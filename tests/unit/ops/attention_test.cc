@@ -9,6 +9,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/ops/loss/mean_squared_error.h"
+#include "daemon/tensor/bf16.h"
 #include "tests/support/graph_bench.h"
 
 namespace gaccd {
@@ -142,6 +143,26 @@ TEST(AttentionTest, EqualsFormulas) {
         Check({4, 1, 40, 7, all_rows}, causal, {40, 13, 39, 2}, error);
       }
     }
+  }
+}
+
+// Operands that were rounded before give the same bits, whatever is left over at the end of a row.
+TEST(AttentionTest, RoundsOperandsToNearestBf16) {
+  for (const std::int64_t width : {1, 7, 8, 33}) {
+    const AttentionOptions options{.heads = 2, .length = 50, .round_to_bf16 = true};
+    GraphBench plain;
+    GraphBench rounded;
+    for (GraphBench* bench : {&plain, &rounded}) {
+      const ValueId qkv = bench->Parameter("qkv", {100, 3 * 2 * width}, 2);
+      const ValueId y = bench->Apply(std::make_shared<Attention>(options), {qkv});
+      bench->PrepareTraining(bench->Apply(std::make_shared<MeanSquaredError>(),
+                                          {y, bench->Input("t", {100, 2 * width})}));
+    }
+    for (float& value : rounded.parameter("qkv")) value = ToFloat(ToBf16(value));
+    plain.Run();
+    rounded.Run();
+    EXPECT_EQ(plain.objective(), rounded.objective()) << width;
+    EXPECT_TRUE(std::ranges::equal(plain.gradient("qkv"), rounded.gradient("qkv"))) << width;
   }
 }
 

@@ -175,6 +175,19 @@ TEST_P(GradientsTest, LaterMicroStepsAdd) {
   }
 }
 
+// The product of a large weight is another one.
+TEST(LargeGradientsTest, LaterMicroStepsAdd) {
+  GraphBench bench;
+  const ValueId x = bench.Input("x", {48, 512});
+  bench.PrepareTraining(Distance(
+      bench, bench.Apply(std::make_shared<Linear>(), {x, bench.Parameter("w", {400, 512})})));
+  bench.Run(true);
+  std::vector<float> expected(bench.gradients().begin(), bench.gradients().end());
+  for (float& g : expected) g *= 2;
+  bench.Run(false);
+  EXPECT_LT(RelativeError(bench.gradients(), expected), 1e-6);
+}
+
 std::string TestName(const testing::TestParamInfo<std::tuple<GraphCase, CaseSize>>& info) {
   const auto& [test_case, size] = info.param;
   return StrCat(test_case.name, "_", size.rows, "x", size.in, "x", size.out);

@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/inotify.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -12,6 +14,7 @@
 #include <string>
 #include <thread>
 
+#include "collectives/base/files.h"
 #include "collectives/base/print.h"
 #include "collectives/comm/threads.h"
 #include "daemon/rundir/run_reporter.h"
@@ -73,6 +76,47 @@ TEST_F(RunFailuresTest, AnotherRankWritesVerdictWithoutRankZero) {
     EXPECT_EQ(Number(record, "sequence"), 12);
   }
   EXPECT_FALSE(fs::exists(Latest() + "/crash/r00000.json"));
+}
+
+TEST_F(RunFailuresTest, StatusAfterResumeHasCheckpointStep) {
+  const Child child = RunIntoFile(dir_.path() + "/out", [&] {
+    return RunThreadRanks(2, TwoNodes(), [&](Communicator& comm) -> Status {
+      GACCD_ASSIGN_OR_RETURN(auto reporter, RunReporter::Start(comm, Options(Run())));
+      reporter->Report(ResumeRecord{.step = 7, .samples_total = 700});
+      if (comm.rank() == 0) {
+        SetLogHook({});
+        [[maybe_unused]] auto* lost = reporter.release();
+        return Status::Ok();
+      }
+      reporter->Finish({ErrorKind::kUnavailable, "rank 0 on node0 has ended"},
+                       {.suspects = {{0, "node0"}}, .hosts = {"node0", "node0"}});
+      return Status::Ok();
+    });
+  });
+  EXPECT_EQ(child.exit, 0) << child.out;
+  const Object status = Parse(Content(Run() + "/STATUS.json"));
+  EXPECT_EQ(Text(status, "state"), "failed");
+  EXPECT_EQ(Number(status, "step"), 7);
+  EXPECT_EQ(Number(status, "samples_total"), 700);
+}
+
+// On a disk that is full, the space that was kept is for the files of the end.
+TEST_F(RunFailuresTest, FreesReservedSpaceBeforeFinalWrites) {
+  const Child child = RunIntoFile(dir_.path() + "/out", [&]() -> Status {
+    const auto comm = MakeSingle();
+    GACCD_ASSIGN_OR_RETURN(const auto reporter, RunReporter::Start(*comm, Options(Run())));
+    EXPECT_GT(fs::file_size(Latest() + "/.space"), 4096U);
+    const FileDescriptor changes(::inotify_init1(IN_NONBLOCK));
+    for (const std::string& folder : {Latest(), Latest() + "/crash"}) {
+      EXPECT_GE(::inotify_add_watch(changes.get(), folder.c_str(), IN_CREATE | IN_DELETE), 0);
+    }
+    reporter->Finish({ErrorKind::kInternal, "the test"});
+    alignas(inotify_event) char first[4096];
+    EXPECT_GT(::read(changes.get(), first, sizeof first), 0);
+    EXPECT_STREQ(reinterpret_cast<const inotify_event*>(first)->name, ".space");
+    return Status::Ok();
+  });
+  EXPECT_EQ(child.exit, 0) << child.out;
 }
 
 // A rank that fails by itself says why before the others learn that it is gone.

@@ -69,7 +69,12 @@ TEST_F(RunReporterTest, QuietRunWritesStatus) {
     options.most_quiet = std::chrono::milliseconds(50);
     GACCD_ASSIGN_OR_RETURN(const auto reporter, RunReporter::Start(*comm, options));
     reporter->Report(StageRecord{"data"});
-    while (events().size() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    const std::string owner = Run() + "/.owner";
+    const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
+    fs::last_write_time(owner, old);
+    while (events().size() < 2 || fs::last_write_time(owner) == old) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
     std::_Exit(0);
   });
   EXPECT_EQ(child.exit, 0) << child.out;

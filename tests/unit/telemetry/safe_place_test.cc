@@ -43,6 +43,8 @@ TEST_F(SafePlaceTest, AcceptsOwnFolders) {
 
 TEST_F(SafePlaceTest, RefusesFoldersOfOtherUsers) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make folders of others";
+  const std::string link = dir_.path() + "/link";
+  fs::create_symlink(fs::absolute(Run()), link);
   struct Case {
     uid_t owner;
     mode_t mode;
@@ -52,11 +54,14 @@ TEST_F(SafePlaceTest, RefusesFoldersOfOtherUsers) {
        {Case{kSomebody, 0755, true}, Case{kSomebody, 0775, true}, Case{kSomebody, 01777, true},
         Case{kSomebody, 0777, false}, Case{0, 0777, true}, Case{0, 01777, true}}) {
     SetScratch(test.owner, test.mode);
-    const Status status = CheckSafePlace(Run());
-    EXPECT_EQ(status.ok(), test.safe) << test.owner << " " << std::oct << test.mode;
-    if (status.ok()) continue;
-    EXPECT_THAT(status,
-                IsError(ErrorKind::kConfig, Scratch() + "' belongs to user 4711", "mode 0777"));
+    for (const std::string& path : {Run(), link}) {
+      const Status status = CheckSafePlace(path);
+      EXPECT_EQ(status.ok(), test.safe)
+          << path << " " << test.owner << " " << std::oct << test.mode;
+      if (status.ok()) continue;
+      EXPECT_THAT(status,
+                  IsError(ErrorKind::kConfig, Scratch() + "' belongs to user 4711", "mode 0777"));
+    }
   }
 }
 

@@ -82,6 +82,13 @@ TEST_F(ResumeTest, ContinuesInsideUpdateWithSameMicroSteps) {
   }
 }
 
+// So every attempt makes progress.
+TEST_F(ResumeTest, ResumedWindowRunsAtLeastOneMicroStep) {
+  const Place stop{4, 1};
+  ASSERT_FALSE(Train(SmallJob(), 3, 100, "never", stop).ok());
+  EXPECT_OK(Train(SmallJob(), 3, 100, "auto", stop));
+}
+
 // 60 texts of up to 40 tokens in 5 updates, grouped by length.
 class TextsTest : public ResumeTest {
  protected:

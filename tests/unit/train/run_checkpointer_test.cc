@@ -254,6 +254,7 @@ TEST_F(SavingCheckpointerTest, PostponesSaveWhileTwoArePending) {
   EXPECT_TRUE(control.Finish().ok());
   ASSERT_EQ(records_.size(), 3U);
   EXPECT_EQ(records_.back().step, 9);
+  EXPECT_FALSE(control.SaveIsDue(11, false).value()) << "the postponed one was made up for";
 }
 
 // As the state of the best evaluation, which would be gone.

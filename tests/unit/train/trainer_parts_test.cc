@@ -221,6 +221,18 @@ TEST(ControlWordsTest, RecordNamesSlowRank) {
   }));
 }
 
+// No rank leaves the others waiting.
+TEST(ShareOffendersTest, FailureOfOneRankEndsSearchOnAllRanks) {
+  EXPECT_OK(RunThreadRanks(3, {}, [](Communicator& comm) -> Status {
+    Result<std::vector<Offender>> mine = std::vector<Offender>();
+    if (comm.rank() == 1) mine = Status(ErrorKind::kData, "the samples ended too early");
+    const auto shared = ShareOffenders(comm, mine, 4, 2, true);
+    EXPECT_THAT(shared, HasMessage(HasSubstr("the samples ended too early")));
+    EXPECT_EQ(shared.status().kind(), comm.rank() == 1 ? ErrorKind::kData : ErrorKind::kInternal);
+    return Status::Ok();
+  }));
+}
+
 // The loss of a micro-batch with sample 3 is not finite.
 class PoisonedBackend final : public tests::FakeBackend {
  public:
