@@ -32,12 +32,9 @@ std::string_view OtherFormatName(std::string_view file) {
 }
 
 // For formats without partial decoding.
-Result<ImagePart> SelectPart(Result<Image> image, const NeededPart* needed) {
+Result<ImagePart> SelectPart(Result<Image> image, const NeededPart& needed) {
   if (!image.ok()) return image.status();
-  Box part{.height = image->height, .width = image->width};
-  if (needed != nullptr) {
-    GACCD_ASSIGN_OR_RETURN(part, (*needed)(image->height, image->width));
-  }
+  GACCD_ASSIGN_OR_RETURN(const Box part, needed(image->height, image->width));
   return ImagePart{std::move(image).value(), part};
 }
 
@@ -78,15 +75,6 @@ void ToRgb(Image& image) {
   image.channels = 3;
 }
 
-Result<ImagePart> DecodeWithChannels(const std::string& name, std::span<const std::byte> file,
-                                     std::int64_t channels, const Decoding& decoding) {
-  Result<ImagePart> part = Decode(file, decoding);
-  if (!part.ok()) return part.status().WithContext(name);
-  if (part->image.channels == 3 && channels == 1) ToGrey(part->image);
-  if (part->image.channels == 1 && channels == 3) ToRgb(part->image);
-  return part;
-}
-
 }  // namespace
 
 Status CheckImageSize(std::int64_t height, std::int64_t width, std::int64_t max_pixels) {
@@ -103,19 +91,14 @@ Result<Image> MakeImage(std::int64_t height, std::int64_t width, std::int64_t ch
   return image;
 }
 
-Result<Image> DecodeImage(const std::string& name, std::span<const std::byte> file,
-                          std::int64_t channels, std::int64_t max_pixels) {
-  GACCD_ASSIGN_OR_RETURN(ImagePart part,
-                         DecodeWithChannels(name, file, channels, {.max_pixels = max_pixels}));
-  return std::move(part.image);
-}
-
 Result<ImagePart> DecodeImagePart(const std::string& name, std::span<const std::byte> file,
                                   std::int64_t channels, const NeededPart& needed, bool whole_file,
                                   std::int64_t max_pixels) {
-  return DecodeWithChannels(
-      name, file, channels,
-      {.max_pixels = max_pixels, .needed = &needed, .whole_file = whole_file});
+  Result<ImagePart> part = Decode(file, {needed, whole_file, max_pixels});
+  if (!part.ok()) return part.status().WithContext(name);
+  if (part->image.channels == 3 && channels == 1) ToGrey(part->image);
+  if (part->image.channels == 1 && channels == 3) ToRgb(part->image);
+  return part;
 }
 
 }  // namespace gaccd

@@ -183,10 +183,7 @@ Result<ImagePart> DecodeJpeg(std::span<const std::byte> file, const Decoding& de
   const std::int64_t height = info.output_height;
   const std::int64_t width = info.output_width;
   GACCD_RETURN_IF_ERROR(CheckImageSize(height, width, decoding.max_pixels));
-  Box box{.height = height, .width = width};
-  if (decoding.needed != nullptr) {
-    GACCD_ASSIGN_OR_RETURN(box, (*decoding.needed)(height, width));
-  }
+  GACCD_ASSIGN_OR_RETURN(Box box, decoding.needed(height, width));
   // In incomplete progressive images libjpeg smooths blocks with their neighbours.
   const bool decode_all = jpeg_has_multiple_scans(&reader.info()) != FALSE;
   const Box read =

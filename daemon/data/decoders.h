@@ -1,4 +1,4 @@
-// A decoder per image format, called by DecodeImage(). Errors do not contain the file name.
+// A decoder per image format, called by DecodeImagePart(). Errors do not contain the file name.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 
 namespace gaccd {
 
-// What to decode: see DecodeImagePart().
+// Arguments of DecodeImagePart().
 struct Decoding {
-  std::int64_t max_pixels = kMaxPixels;
-  const NeededPart* needed = nullptr;  // null: the whole image
-  bool whole_file = true;
+  const NeededPart& needed;
+  bool whole_file;
+  std::int64_t max_pixels;
 };
 
 // Images have the channels of the file, grey or RGB.

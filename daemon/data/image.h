@@ -32,16 +32,6 @@ struct Box {
 // Images with more pixels are rejected before memory is allocated for them.
 inline constexpr std::int64_t kMaxPixels = std::int64_t{1} << 26;
 
-// Decodes a JPEG, PNG or WebP file, detected by its first bytes, as grey (channels 1) or RGB (3).
-// Within one grey level, the pixels equal PIL's Image.open(file).convert("L" or "RGB"):
-//   alpha is dropped, not blended; palettes and 1, 2 and 4 bits become 8; gamma and colour profiles
-//   are ignored; CMYK and YCCK of JPEG are assumed inverted, as Adobe writes them, and converted;
-//   EXIF orientation is not applied.
-// Errors, all kData with `name`: another format; a truncated or damaged file, even if a viewer
-// would show a part of it; 16 bits per channel; animations; more than max_pixels. Thread-safe.
-Result<Image> DecodeImage(const std::string& name, std::span<const std::byte> file,
-                          std::int64_t channels, std::int64_t max_pixels = kMaxPixels);
-
 // An image that contains at least a part of the file's image.
 struct ImagePart {
   Image image;
@@ -51,9 +41,15 @@ struct ImagePart {
 // inside the image, at least 1 x 1.
 using NeededPart = std::function<Result<Box>(std::int64_t height, std::int64_t width)>;
 
-// As DecodeImage(), but of JPEG images only the needed part and its surroundings are decoded.
-// whole_file: the rest of the file is read and checked as by DecodeImage(); else damage after the
-// part may remain undetected. Errors: also those of `needed`, with `name`.
+// Decodes a JPEG, PNG or WebP file, detected by its first bytes, as grey (channels 1) or RGB (3);
+// of JPEG images only the needed part and its surroundings. Within one grey level, the pixels equal
+// PIL's Image.open(file).convert("L" or "RGB"):
+//   alpha is dropped, not blended; palettes and 1, 2 and 4 bits become 8; gamma and colour profiles
+//   are ignored; CMYK and YCCK of JPEG are assumed inverted, as Adobe writes them, and converted;
+//   EXIF orientation is not applied.
+// Errors, all kData with `name`: another format; a truncated or damaged file, even if a viewer
+// would show a part of it (whole_file false: damage after the needed part may remain undetected);
+// 16 bits per channel; animations; more than max_pixels; those of `needed`. Thread-safe.
 Result<ImagePart> DecodeImagePart(const std::string& name, std::span<const std::byte> file,
                                   std::int64_t channels, const NeededPart& needed,
                                   bool whole_file = true, std::int64_t max_pixels = kMaxPixels);

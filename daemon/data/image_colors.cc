@@ -22,7 +22,7 @@ std::uint8_t Blend(std::uint8_t from, std::uint8_t value, float factor) {
   return ToByte(base + factor * (static_cast<float>(value) - base));
 }
 
-// BT.601, as in DecodeImage().
+// BT.601, as in decode_image.cc.
 std::uint8_t Luma(const std::uint8_t* rgb) {
   const std::uint32_t sum = rgb[0] * 19595U + rgb[1] * 38470U + rgb[2] * 7471U + 0x8000U;
   return static_cast<std::uint8_t>(sum >> 16);

@@ -115,13 +115,19 @@ std::string StepsDifference(const Steps& expected, const Steps& found) {
   return {};
 }
 
-Result<Json> OpenTokenizer(const std::string& path) {
-  GACCD_ASSIGN_OR_RETURN(const std::string text, ReadTokenizer(path));
-  return ParseTokenizer(path, text);
+}  // namespace
+
+Status CheckTokenizerDepth(const std::string& path, std::string_view text) {
+  constexpr int kDeepest = 64;  // tokenizers of transformers have less than 10
+  if (!IsNestedDeeper(text, kDeepest)) return Status::Ok();
+  return {ErrorKind::kData,
+          StrCat(path, ": expected JSON that is at most ", kDeepest, " levels deep, found more")};
 }
 
-Status Compare(const std::string& first, const Json& expected, const std::string& path,
-               const Json& found) {
+Status CompareTokenizers(const std::string& first, std::string_view first_text,
+                         const std::string& path, std::string_view text) {
+  GACCD_ASSIGN_OR_RETURN(const Json expected, ParseTokenizer(first, first_text));
+  GACCD_ASSIGN_OR_RETURN(const Json found, ParseTokenizer(path, text));
   const auto differ = [&](std::string_view what, const std::string& difference) {
     return Status(ErrorKind::kData,
                   StrCat(what, " in '", path, "' than in '", first, "': expected ", difference));
@@ -139,22 +145,6 @@ Status Compare(const std::string& first, const Json& expected, const std::string
     return differ("the same text has other tokens", StrCat("the ", part, " ", difference));
   }
   return Status::Ok();
-}
-
-}  // namespace
-
-Status CheckTokenizerDepth(const std::string& path, std::string_view text) {
-  constexpr int kDeepest = 64;  // tokenizers of transformers have less than 10
-  if (!IsNestedDeeper(text, kDeepest)) return Status::Ok();
-  return {ErrorKind::kData,
-          StrCat(path, ": expected JSON that is at most ", kDeepest, " levels deep, found more")};
-}
-
-Status CompareTokenizers(const std::string& first, std::string_view first_text,
-                         const std::string& path, std::string_view text) {
-  GACCD_ASSIGN_OR_RETURN(const Json expected, ParseTokenizer(first, first_text));
-  GACCD_ASSIGN_OR_RETURN(const Json found, ParseTokenizer(path, text));
-  return Compare(first, expected, path, found);
 }
 
 std::string TokenizerPath(const SourceSpec& source) {
@@ -184,11 +174,11 @@ Status CheckTokenizers(const Job& job, const std::string& weights) {
   std::erase_if(paths, [](const std::string& path) { return path.empty() || !PathExists(path); });
   if (paths.size() < 2) return Status::Ok();
   const std::string& first = *paths.begin();
-  GACCD_ASSIGN_OR_RETURN(const Json expected, OpenTokenizer(first));
+  GACCD_ASSIGN_OR_RETURN(const std::string first_text, ReadTokenizer(first));
   for (const std::string& path : paths) {
     if (path == first) continue;
-    GACCD_ASSIGN_OR_RETURN(const Json found, OpenTokenizer(path));
-    GACCD_RETURN_IF_ERROR(Compare(first, expected, path, found));
+    GACCD_ASSIGN_OR_RETURN(const std::string text, ReadTokenizer(path));
+    GACCD_RETURN_IF_ERROR(CompareTokenizers(first, first_text, path, text));
   }
   return Status::Ok();
 }

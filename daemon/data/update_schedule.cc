@@ -187,7 +187,6 @@ Update UpdateSchedule::At(std::int64_t index) const {
       update.samples = std::min(stage.batch, request_.epochs * size - update.first);
     }
     update.epoch_end = update.samples >= left_of_epoch;
-    update.carried = update.samples > left_of_epoch ? left_of_epoch : 0;
     return update;
   }
   update.samples = std::min(stage.batch, left_of_epoch);

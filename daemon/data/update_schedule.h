@@ -60,8 +60,6 @@ struct Update {
   std::int64_t samples = 0;  // batch, or fewer in a last cycle
   bool epoch_end = false;    // the last update that uses samples of `epoch`
   std::int64_t dropped = 0;  // samples of `epoch` not used after this update (kDrop)
-  std::int64_t carried = 0;  // its samples from the end of `epoch`, if it also has
-                             // samples of the next epoch (kCarry)
 };
 
 class UpdateSchedule {

@@ -215,8 +215,6 @@ RunReporter::~RunReporter() {
   }
 }
 
-const std::string& RunReporter::attempt_dir() const { return impl_->attempt_dir; }
-
 const RunIdentity& RunReporter::identity() const { return impl_->identity; }
 
 EventLog* RunReporter::events() const { return impl_->events.get(); }

@@ -7,8 +7,8 @@
 //   epoch: 1 step: 100, loss is 1.402374, lr 0.1, 51.2k samples/s, 0:07
 //
 // After Start() no failure here stops training: a failed write (disk full) is counted, reported
-// once as a warning, and kept in write_status(). Lines and STATUS.json are written by separate
-// threads, so a file system that does not respond blocks nothing. Used by one thread.
+// once as a warning. Lines and STATUS.json are written by separate threads, so a file system that
+// does not respond blocks nothing. Used by one thread.
 #pragma once
 
 #include <chrono>
@@ -70,8 +70,6 @@ class RunReporter {
   RunReporter(const RunReporter&) = delete;
   RunReporter& operator=(const RunReporter&) = delete;
 
-  // attempts/<NNN-job> of this run; empty without a run folder.
-  [[nodiscard]] const std::string& attempt_dir() const;
   [[nodiscard]] const RunIdentity& identity() const;
 
   // Sets the resolved job and plan if Start() got empty texts, as they are only known later. Rank 0
@@ -106,9 +104,6 @@ class RunReporter {
   void Finish(const Status& outcome, const FailureFacts& facts = {});
   // kIo: what Finish() could not write, with the reason; or the run folder did not respond.
   [[nodiscard]] const Status& close_status() const;
-
-  // The first failed write, and the number of failures.
-  [[nodiscard]] Status write_status() const;
 
  private:
   struct Impl;

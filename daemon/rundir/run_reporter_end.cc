@@ -158,14 +158,4 @@ void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
 
 const Status& RunReporter::close_status() const { return impl_->close_status; }
 
-Status RunReporter::write_status() const {
-  if (!impl_->close_status.ok()) return impl_->close_status;
-  if (!impl_->events) return Status::Ok();
-  for (const Status& status :
-       {impl_->events->first_failure(), impl_->status->first_failure(), impl_->final_write}) {
-    if (!status.ok()) return status;
-  }
-  return Status::Ok();
-}
-
 }  // namespace gaccd

@@ -53,11 +53,6 @@ Status StatusFile::Finish() {
   return ReplaceFile(path_, StatusJson(status_) + "\n", true, mode_);
 }
 
-std::int64_t StatusFile::failures() const {
-  const std::lock_guard lock(mutex_);
-  return failures_;
-}
-
 Status StatusFile::first_failure() const {
   const std::lock_guard lock(mutex_);
   return first_failure_;

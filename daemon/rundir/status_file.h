@@ -36,8 +36,7 @@ class StatusFile {
   // Ends the thread and writes the last status, durably.
   Status Finish();
 
-  // Number of failed writes of the thread, and the first error.
-  [[nodiscard]] std::int64_t failures() const;
+  // The first error of the thread.
   [[nodiscard]] Status first_failure() const;
 
  private:

@@ -209,13 +209,6 @@ WeightsRecord ToRecord(const WeightsReport& report) {
           .unused = Joined(report.unused, ", ")};
 }
 
-Result<WeightsReport> LoadParameters(const std::string& path, const FlatLayout& layout,
-                                     std::span<float> parameters, const WeightNames& names,
-                                     const WeightRules& rules) {
-  GACCD_ASSIGN_OR_RETURN(const SafetensorsFile file, ReadSafetensors(path));
-  return AssignParameters(path, file, layout, parameters, names, rules);
-}
-
 Result<WeightsReport> AssignParameters(const std::string& from, const SafetensorsFile& file,
                                        const FlatLayout& layout, std::span<float> parameters,
                                        const WeightNames& names, const WeightRules& rules) {

@@ -39,13 +39,10 @@ struct WeightsReport {
 // The same as a record, with all names.
 [[nodiscard]] WeightsRecord ToRecord(const WeightsReport& report);
 
-// The file must contain exactly the parameters, with their shapes and finite values, except for
-// differences that `names` and `rules` allow: kData otherwise, with the tensors, expected and found
-// shapes. kConfig: a rule that matches nothing. Does not change padding.
-Result<WeightsReport> LoadParameters(const std::string& path, const FlatLayout& layout,
-                                     std::span<float> parameters, const WeightNames& names = {},
-                                     const WeightRules& rules = {});
-// The same for a file in memory. from: its name, for messages.
+// Parameters from a file; from: its name, for messages. It must contain exactly the parameters,
+// with their shapes and finite values, except for differences that `names` and `rules` allow: kData
+// otherwise, with the tensors, expected and found shapes. kConfig: a rule that matches nothing.
+// Does not change padding.
 Result<WeightsReport> AssignParameters(const std::string& from, const SafetensorsFile& file,
                                        const FlatLayout& layout, std::span<float> parameters,
                                        const WeightNames& names = {},

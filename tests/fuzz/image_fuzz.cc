@@ -5,6 +5,7 @@
 #include "daemon/data/resize_image.h"
 #include "tests/fuzz/fuzz_check.h"
 #include "tests/fuzz/fuzz_targets.h"
+#include "tests/support/whole_image.h"
 
 // JPEG, PNG and WebP. What is decoded has the promised size, is the same when it is decoded again,
 // and can be resized.

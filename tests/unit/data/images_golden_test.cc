@@ -18,6 +18,7 @@
 #include "daemon/data/resize_image.h"
 #include "tests/support/file_util.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/whole_image.h"
 
 namespace gaccd {
 namespace {

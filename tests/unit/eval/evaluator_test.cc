@@ -104,7 +104,7 @@ TEST(EvaluatorTest, ReportsWaitForData) {
     if (std::this_thread::get_id() == evaluates || ++reads != 2) return;
     for (int tries = 0; tries < 2'000 && !said; ++tries) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      const auto events = ReadStart(reporter->attempt_dir() + "/events.jsonl", 1 << 20);
+      const auto events = ReadStart(folder.Path("attempts/latest/events.jsonl"), 1 << 20);
       said = events.ok() && events->find(R"("phase":"load")") != std::string::npos;
     }
   });

@@ -68,7 +68,7 @@ inline Status FiveSteps(Communicator& comm, const ReporterOptions& options) {
   (*reporter)->Report(eval);
   LogWarning("look here");
   (*reporter)->Finish(Status::Ok());
-  return (*reporter)->write_status();
+  return (*reporter)->close_status();
 }
 
 struct Child {

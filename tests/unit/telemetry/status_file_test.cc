@@ -84,7 +84,7 @@ TEST(StatusFileTest, MissingFolderIsCountedNotFatal) {
   // To remove it would race with the files that are written into it.
   std::filesystem::rename(folder, dir.path() + "/away");
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (file->failures() == 0) {
+  while (file->first_failure().ok()) {
     ASSERT_LT(std::chrono::steady_clock::now(), end);
     std::this_thread::sleep_for(milliseconds(1));
   }
@@ -103,15 +103,14 @@ TEST(StatusFileTest, LastWriteCountsEarlierFailures) {
       milliseconds(1)));
   std::filesystem::rename(folder, away);
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (file->failures() == 0) {
+  while (file->first_failure().ok()) {
     ASSERT_LT(std::chrono::steady_clock::now(), end);
     std::this_thread::sleep_for(milliseconds(1));
   }
   std::filesystem::rename(away, folder);
   file->Update([](RunStatus& status) { status.write_errors = 100; });  // of the caller
   EXPECT_OK(file->Finish());
-  EXPECT_EQ(Number(Parse(Content(folder + "/STATUS.json")), "write_errors"),
-            100 + static_cast<double>(file->failures()));
+  EXPECT_GT(Number(Parse(Content(folder + "/STATUS.json")), "write_errors"), 100);
 }
 
 TEST(StatusFileTest, DoesNotWriteAfterLosingOwnership) {
@@ -121,7 +120,7 @@ TEST(StatusFileTest, DoesNotWriteAfterLosingOwnership) {
       path, RunStatus{}, [](RunStatus&) { return Status(ErrorKind::kConfig, "another folder"); },
       milliseconds(1)));
   file->Update([](RunStatus& status) { status.state = "running"; });
-  while (file->failures() == 0) std::this_thread::sleep_for(milliseconds(1));
+  while (file->first_failure().ok()) std::this_thread::sleep_for(milliseconds(1));
   EXPECT_THAT(file->Finish(), HasKind(ErrorKind::kConfig));
   EXPECT_EQ(Text(Parse(Content(path)), "state"), "starting");
 }

@@ -17,6 +17,13 @@
 namespace gaccd {
 namespace {
 
+Result<WeightsReport> LoadParameters(const std::string& path, const FlatLayout& layout,
+                                     std::span<float> parameters, const WeightNames& names = {},
+                                     const WeightRules& rules = {}) {
+  GACCD_ASSIGN_OR_RETURN(const SafetensorsFile file, ReadSafetensors(path));
+  return AssignParameters(path, file, layout, parameters, names, rules);
+}
+
 class Weights : public testing::Test {
  protected:
   void SetUp() override {
