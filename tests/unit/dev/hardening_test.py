@@ -2,6 +2,7 @@
 """The built program has what tools/cmake/GaccdHardening.cmake promises, and each of its sources was
 compiled so; its slowest loops are vector code:  hardening_test.py GACCD COMPILE_COMMANDS SOURCE_FOLDER"""
 
+import functools
 import json
 import platform
 import re
@@ -15,6 +16,11 @@ from pathlib import Path
 def readelf(*options):
     done = subprocess.run(["readelf", "-W", *options, PROGRAM], text=True, capture_output=True, check=True)
     return done.stdout
+
+
+@functools.cache
+def symbols():
+    return subprocess.run(["nm", "-S", PROGRAM], text=True, capture_output=True, check=True).stdout
 
 
 class Hardening(unittest.TestCase):
@@ -84,11 +90,11 @@ class Hardening(unittest.TestCase):
         """The code of a function's clone for this level of x86-64."""
         if "-O3" not in Path(COMMANDS).read_text() or platform.machine() != "x86_64":
             self.skipTest("not optimised for this processor")
-        symbols = subprocess.run(["nm", PROGRAM], text=True, capture_output=True, check=True).stdout
-        found = re.findall(rf"\S*{function}\S*\.arch_x86_64_{level}$", symbols, re.M)
+        found = re.findall(rf"^(\w+) (\w+) \w \S*{function}\S*\.arch_x86_64_{level}$", symbols(), re.M)
         self.assertEqual(len(found), 1, function)
-        return subprocess.run(["objdump", f"--disassemble={found[0]}", "--no-show-raw-insn", PROGRAM], text=True,
-                              capture_output=True, check=True).stdout
+        begin, size = (int(number, 16) for number in found[0])
+        return subprocess.run(["objdump", "-d", f"--start-address={begin}", f"--stop-address={begin + size}", PROGRAM],
+                              text=True, capture_output=True, check=True).stdout
 
     def imported(self):
         return set(re.findall(r"\sUND\s+([^\s@]+)", readelf("--dyn-syms")))
