@@ -80,7 +80,7 @@ class Hardening(unittest.TestCase):
     def test_loops_are_vector_code_of_avx2(self):
         """Which takes -fno-trapping-math where a loop branches, and no vectors wider than the registers."""
         for function, wanted in (("10SoftmaxRow", r"vpslld\s.*%ymm"), ("11GradientRowEPfS1_", r"vpslld\s.*%ymm"),
-                                 ("9UnaryLoopINS_6GeluOf.*Ef", r"vpslld\s.*%ymm"),  # of the exponential function
+                                 ("9UnaryLoopINS_11GeluFormula.*Ef", r"vpslld\s.*%ymm"),  # of the exponential function
                                  ("5gaccd11TileProduct", r"vfmadd\d+ps\s+%ymm\d+,%ymm\d+,%ymm\d+"),
                                  ("23TransposeAttentionTilesEPKf", r"vshufps\s.*%ymm"),
                                  ("15TransformPixels", r"vmov(dqu|ups)\s+%ymm\d+,")):
