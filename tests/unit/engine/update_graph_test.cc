@@ -68,9 +68,9 @@ TEST(UpdateGraph, SumsBucketsThenTheLastOneWithCounts) {
 
 // A rank with no part takes part; gathers may be repeated.
 TEST(UpdateGraph, ScattersAndGathersUnequalPartsInPlace) {
-  ExpectOk(RunThreadRanks(3, {}, [](Communicator& comm) -> Status {
-    const std::vector<std::int64_t> counts = {2, 0, 3};
-    std::vector<float> values(5);
+  ExpectOk(RunThreadRanks(4, {}, [](Communicator& comm) -> Status {
+    const std::vector<std::int64_t> counts = {2, 1, 0, 3};
+    std::vector<float> values(6);
     std::iota(values.begin(), values.end(), static_cast<float>(10 * comm.rank()));
     UpdateGraph graph;
     GACCD_RETURN_IF_ERROR(graph.ReduceScatter(comm, View(std::span(values)), counts));
@@ -78,7 +78,7 @@ TEST(UpdateGraph, ScattersAndGathersUnequalPartsInPlace) {
     GACCD_RETURN_IF_ERROR(graph.AllGather(comm, View(std::span(values)), counts));
     GACCD_RETURN_IF_ERROR(graph.Run({0, begin}));
     EXPECT_THAT(graph.Run({0, begin}), IsError(ErrorKind::kInternal, std::string(kTwice)));
-    const std::array sums{30.0F, 33.0F, 36.0F, 39.0F, 42.0F};
+    const std::array sums{60.0F, 64.0F, 68.0F, 72.0F, 76.0F, 80.0F};
     for (int i = 0; i < 2; ++i) {
       GACCD_RETURN_IF_ERROR(graph.Run(graph.Since(begin)));
       GACCD_RETURN_IF_ERROR(ExpectValues(values, sums));
