@@ -8,7 +8,7 @@
 //
 // All ranks of a communicator record the same functions in the same order. Everything is in place:
 // an output is its input, a part of it (ReduceScatter), or memory that contains it (AllGather). On
-// a GPU Run() enqueues on the stream given to Record(). Used by one thread.
+// a GPU Run() enqueues on the stream that was recorded. Used by one thread.
 //
 // A sum in place must run once per update: a second one would count the first one again on every
 // rank (R * S1 + S2 instead of S1 + S2). Run() refuses it with kInternal and changes nothing.
@@ -35,11 +35,11 @@ class UpdateGraph {
     std::size_t end = 0;
   };
 
-  // The functions below record one node over `comm`, which must outlive this. counts[r]: elements
-  // of rank r in `whole`, in rank order. Errors: kConfig for a type that is not summed; kInternal
-  // for counts that do not match `whole` or the communicator.
-  //
-  // All values in one step.
+  // Each of the following functions records one node over `comm`, which must outlive this.
+  // counts[r]: elements of rank r in `whole`, in rank order. Errors: kConfig for a type that is not
+  // summed; kInternal for counts that do not match `whole` or the communicator.
+
+  // Sums all values in one step.
   Status AllReduceSum(Communicator& comm, std::span<const MutableBuffer> values,
                       StreamHandle stream = {});
   // This rank's part of `whole` becomes its sum; the other parts are undefined.
@@ -55,7 +55,9 @@ class UpdateGraph {
   [[nodiscard]] std::size_t size() const { return nodes_.size(); }
   [[nodiscard]] Nodes Since(std::size_t begin) const { return {begin, nodes_.size()}; }
 
+  // Stops at the first error.
   Status Run(const Nodes& nodes);
+  // Call at the start of an update.
   void NextUpdate();
 
  private:
