@@ -201,8 +201,8 @@ Status CpuBackend::Reduce(const UpdateSlot& /*slot*/) {
     sums.ranks = 1;
   }
   if (pipeline_) GACCD_RETURN_IF_ERROR(pipeline_->FlushSends());
-  reduced_ = true;
   GACCD_RETURN_IF_ERROR(graph_.Run(reduce_));
+  reduced_ = true;
   Mark(UpdateMark::kReduced);
   return Status::Ok();
 }
