@@ -101,8 +101,8 @@ Result<Figures> TrainOnGpu(const Job& job, const std::string& init, const Figure
   GACCD_RETURN_IF_ERROR(tests::TrainOnRank(*comm, job,
                                            {.ranks = 1, .run_dir = run.path(), .before = before},
                                            choice, nullptr, &trained));
-  Figures found{.losses = Numbers(tests::OfSteps(run.path(), "loss")),
-                .norms = Numbers(tests::OfSteps(run.path(), "grad_norm"))};
+  Figures found{.losses = Numbers(tests::StepValues(run.path(), "loss")),
+                .norms = Numbers(tests::StepValues(run.path(), "grad_norm"))};
   for (const std::string& name : golden.names) {
     const FlatEntry* entry = layout.Find(name);
     if (entry == nullptr) return Status(ErrorKind::kData, StrCat("the model has no ", name));

@@ -12,7 +12,6 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <regex>
 #include <set>
 #include <vector>
 
@@ -75,9 +74,8 @@ std::vector<std::map<std::string, double>> ReadEvents(const std::string& run_dir
       event["is_step"] = step ? 1 : 0;
       for (const char* key : {"epoch", "step", "samples", "target", "samples_total", "lr", "loss",
                               "grad_norm", "loss_scale", "growth_tracker"}) {
-        std::smatch found;
-        const std::regex pattern(StrCat("\"", key, R"re(":([-+0-9.e]+))re"));
-        if (std::regex_search(line, found, pattern)) event[key] = std::stod(found[1]);
+        const auto value = EventValue(line, key);
+        if (value && *value != "null") event[key] = std::stod(*value);
       }
     }
   }
@@ -192,7 +190,7 @@ TEST(CudaTrainer, MeasuredLoadsEqualCpus) {
                                           .loads = {.always = true},
                                           .data = slow});
   for (const Status& status : found.status) ASSERT_TRUE(status.ok()) << status.message();
-  EXPECT_FALSE(OfEvents(folder.path(), "rebalance", "step").empty());
+  EXPECT_FALSE(EventValues(folder.path(), "rebalance", "step").empty());
   EXPECT_EQ(found.summary[0].samples, expected.summary[0].samples);
   EXPECT_LE(Distance(found.weights[0], expected.weights[0]), 1e-5);
 }

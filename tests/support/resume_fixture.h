@@ -131,13 +131,13 @@ class ResumeTest : public ::testing::Test {
     const Status status = RunRanks(ranks, train);
     SetLogHook({});
     if (!status.ok()) return status;
-    trained.evals = OfEvents(run_dir, "eval", "step");
-    trained.targets = OfEvents(run_dir, "target", "step");
-    const std::vector<std::string> losses = OfEvents(run_dir, "eval", "value");
+    trained.evals = EventValues(run_dir, "eval", "step");
+    trained.targets = EventValues(run_dir, "target", "step");
+    const std::vector<std::string> losses = EventValues(run_dir, "eval", "value");
     for (std::size_t i = 0; i < losses.size(); ++i) trained.evals[i] += " " + losses[i];
     for (const char* key : {"epoch", "step", "steps_total", "samples_total", "loss", "lr",
                             "loss_scale", "growth_tracker"}) {
-      const std::vector<std::string> values = OfSteps(run_dir, key);
+      const std::vector<std::string> values = StepValues(run_dir, key);
       trained.steps.resize(values.size());
       for (std::size_t u = 0; u < values.size(); ++u) trained.steps[u] += StrCat(values[u], " ");
     }

@@ -72,8 +72,8 @@ class DataFaultsTest : public ::testing::Test {
 
   // "samples loss" of every evaluation.
   static std::vector<std::string> Evaluations(const std::string& run_dir) {
-    std::vector<std::string> found = tests::OfEvents(run_dir, "eval", "samples");
-    const std::vector<std::string> losses = tests::OfEvents(run_dir, "eval", "value");
+    std::vector<std::string> found = tests::EventValues(run_dir, "eval", "samples");
+    const std::vector<std::string> losses = tests::EventValues(run_dir, "eval", "value");
     for (std::size_t i = 0; i < found.size(); ++i) found[i] += " " + losses[i].substr(0, 6);
     return found;
   }

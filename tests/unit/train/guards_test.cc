@@ -22,7 +22,7 @@ namespace gaccd {
 namespace {
 
 using tests::Distance;
-using tests::OfSteps;
+using tests::StepValues;
 using tests::Train;
 using tests::Trained;
 using tests::Training;
@@ -309,27 +309,27 @@ TEST_F(GuardsTest, EventsHaveDigestsAndSlowRank) {
     return run_dir;
   };
   const std::string run_dir = train("one");
-  const std::vector<std::string> digests = OfSteps(run_dir, "digest");
+  const std::vector<std::string> digests = StepValues(run_dir, "digest");
   ASSERT_EQ(digests.size(), 5U);
   for (const std::size_t u : {0U, 2U}) EXPECT_EQ(digests[u], "");
   EXPECT_EQ(digests[1].size(), 16U);
   EXPECT_NE(digests[3], digests[1]);
   EXPECT_NE(digests[4], digests[3]);  // the last update always has one
   EXPECT_NE(digests[4], "");
-  EXPECT_EQ(OfSteps(train("two"), "digest"), digests);
+  EXPECT_EQ(StepValues(train("two"), "digest"), digests);
 
-  EXPECT_EQ(OfSteps(run_dir, "skipped"),
+  EXPECT_EQ(StepValues(run_dir, "skipped"),
             (std::vector<std::string>{"false", "false", "true", "false", "false"}));
   for (const char* key :
        {"straggler_rank", "straggler_host", "straggler_phase", "straggler_ratio", "wait_s"}) {
-    const std::vector<std::string> values = OfSteps(run_dir, key);
+    const std::vector<std::string> values = StepValues(run_dir, key);
     ASSERT_EQ(values.size(), 5U);
     EXPECT_EQ(values[0], "");  // nobody knew any time yet
     for (std::size_t u = 1; u < 5; ++u) EXPECT_NE(values[u], "") << key << ", update " << u + 1;
   }
-  const std::string phase = OfSteps(run_dir, "straggler_phase")[3];
+  const std::string phase = StepValues(run_dir, "straggler_phase")[3];
   EXPECT_TRUE(phase == "data" || phase == "compute" || phase == "stopped") << phase;
-  EXPECT_EQ(OfSteps(run_dir, "straggler_host")[3], "node0");
+  EXPECT_EQ(StepValues(run_dir, "straggler_host")[3], "node0");
 }
 
 }  // namespace

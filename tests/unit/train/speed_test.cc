@@ -35,10 +35,10 @@ namespace {
 
 using ::testing::HasSubstr;
 using tests::Distance;
+using tests::EventValues;
 using tests::MakePlan;
-using tests::OfEvents;
-using tests::OfSteps;
 using tests::SlowData;
+using tests::StepValues;
 using tests::Train;
 using tests::Trained;
 
@@ -70,9 +70,9 @@ TEST(SpeedTest, LoadsBySpeedTrainSameWeights) {
       EXPECT_EQ(uneven.weights[rank], uneven.weights[0]);
     }
     worst_weights = std::max(worst_weights, Distance(uneven.weights[0], equal.weights[0]));
-    EXPECT_EQ(OfSteps(folder.path(), "samples"), OfSteps(equal_dir.path(), "samples"));
-    const std::vector<std::string> losses = OfSteps(folder.path(), "loss");
-    const std::vector<std::string> expected = OfSteps(equal_dir.path(), "loss");
+    EXPECT_EQ(StepValues(folder.path(), "samples"), StepValues(equal_dir.path(), "samples"));
+    const std::vector<std::string> losses = StepValues(folder.path(), "loss");
+    const std::vector<std::string> expected = StepValues(equal_dir.path(), "loss");
     ASSERT_EQ(losses.size(), expected.size());
     for (std::size_t u = 0; u < losses.size(); ++u) {
       worst_loss =
@@ -314,7 +314,7 @@ TEST_F(SpeedResumeTest, CheckpointAfterLoadChangeIsValid) {
   };
   const auto stopped = Train(job, 2, 100, "never", {.update = 44, .done = 1});
   EXPECT_THAT(stopped, HasKind(ErrorKind::kTempFail));
-  const auto changed = OfEvents(folder_, "rebalance", "step");
+  const auto changed = EventValues(folder_, "rebalance", "step");
   ASSERT_FALSE(changed.empty());
   loads_ = {};
   data_ = nullptr;
@@ -349,8 +349,8 @@ TEST(SpeedTest, MeasuredSpeedsChangeLoadsOnly) {
     for (const Status& status : found.status) ASSERT_TRUE(status.ok()) << status.message();
     EXPECT_EQ(found.summary[0].samples, equal.summary[0].samples);
     EXPECT_LT(Distance(found.weights[0], equal.weights[0]), 1e-6);
-    const auto before = OfEvents(folder.path(), "rebalance", "loads_before");
-    const auto gains = OfEvents(folder.path(), "rebalance", "gain_ratio");
+    const auto before = EventValues(folder.path(), "rebalance", "loads_before");
+    const auto gains = EventValues(folder.path(), "rebalance", "gain_ratio");
     ASSERT_FALSE(gains.empty());
     EXPECT_EQ(before[0], "1x13");  // the regular expression ends at the comma
     EXPECT_LT(reads[2], reads[0]) << "equal loads: 12, 12 and 13";
@@ -401,7 +401,7 @@ TEST(SpeedTest, DiscardsTimesOfPreviousLoads) {
             }});
   for (const Status& status : found.status) ASSERT_OK(status);
   // The change made the slowest rank slower, and is taken back.
-  EXPECT_THAT(OfEvents(folder.path(), "rebalance", "step"),
+  EXPECT_THAT(EventValues(folder.path(), "rebalance", "step"),
               ::testing::ElementsAre(StrCat(kFirst), StrCat(2 * kFirst)));
 }
 

@@ -131,7 +131,7 @@ std::vector<std::string> LossesWithDropout(std::uint64_t seed) {
   const Trained trained =
       Train(job, {.ranks = 2, .run_dir = folder.path(), .before = same_weights});
   EXPECT_TRUE(trained.status[0].ok()) << trained.status[0].message();
-  return tests::OfSteps(folder.path(), "loss");
+  return tests::StepValues(folder.path(), "loss");
 }
 
 TEST(Trainer, DropoutDependsOnUpdateAndSeed) {
@@ -220,12 +220,12 @@ TEST(Trainer, MeasuresNoiseScaleEveryNUpdates) {
   ASSERT_TRUE(measured.status[0].ok()) << measured.status[0].message();
   EXPECT_EQ(measured.weights, plain.weights);
   // 14 updates.
-  EXPECT_EQ(tests::OfEvents(folder.path(), "noise_scale", "step"),
+  EXPECT_EQ(tests::EventValues(folder.path(), "noise_scale", "step"),
             (std::vector<std::string>{"4", "8", "12"}));
-  EXPECT_EQ(tests::OfEvents(folder.path(), "noise_scale", "measured"),
+  EXPECT_EQ(tests::EventValues(folder.path(), "noise_scale", "measured"),
             (std::vector<std::string>{"1", "2", "3"}));
   for (const std::string& variance :
-       tests::OfEvents(folder.path(), "noise_scale", "gradient_variance")) {
+       tests::EventValues(folder.path(), "noise_scale", "gradient_variance")) {
     EXPECT_GT(std::stod(variance), 0);
   }
 }
