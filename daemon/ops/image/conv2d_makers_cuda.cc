@@ -89,7 +89,7 @@ KernelResult MakeProduct(const CudaRequest& request, const ConvSize& size) {
       [=, on = request.on, &context = request.context](const Call& c) -> Status {
         const void* columns = c.inputs[0];
         if (!size.is_product()) {
-          GACCD_RETURN_IF_ERROR(EnqueueColumns(on, dtype, size, c.inputs[0], c.scratch));
+          GACCD_RETURN_IF_ERROR(EnqueueIm2col(on, dtype, size, c.inputs[0], c.scratch));
           columns = c.scratch;
         }
         GACCD_ASSIGN_OR_RETURN(const void* w, weight.Get(c));
@@ -123,8 +123,7 @@ KernelResult MakeInputProduct(const CudaRequest& request, const ConvSize& size) 
         GACCD_RETURN_IF_ERROR(matmul->Bind(c.inputs[0], w, nullptr, columns, nullptr));
         GACCD_RETURN_IF_ERROR(matmul->Run());
         if (size.is_product()) return Status::Ok();
-        return EnqueueSumOfColumns(on, dtype, size, static_cast<const float*>(c.scratch),
-                                   c.outputs[0]);
+        return EnqueueCol2im(on, dtype, size, static_cast<const float*>(c.scratch), c.outputs[0]);
       },
       parts.bytes());
 }
@@ -146,7 +145,7 @@ KernelResult MakeWeightProduct(const CudaRequest& request, const ConvSize& size)
       [=, on = request.on](const Call& c) -> Status {
         const void* columns = c.inputs[1];
         if (!size.is_product()) {
-          GACCD_RETURN_IF_ERROR(EnqueueColumns(on, dtype, size, c.inputs[1], c.scratch));
+          GACCD_RETURN_IF_ERROR(EnqueueIm2col(on, dtype, size, c.inputs[1], c.scratch));
           columns = c.scratch;
         }
         MatmulCuda& matmul = c.add[0] ? *add : *overwrite;

@@ -214,7 +214,7 @@ batch { target: 6000 }  optimizer { lr: 0.01 adamw {} }
             self.assertEqual((done.returncode, "--memory=SIZE" in done.stderr), (64, True), done.stderr)
             done = plan("--memory=20MB")
             self.assertEqual(done.returncode, 78)
-            self.assertRegex(done.stderr, r"needs \d+ bytes .* micro-batches of 1, .* and may hold 4000000 ")
+            self.assertRegex(done.stderr, r"needs \d+ bytes .* micro-batches of 1, .* and may use 4000000 ")
             self.assertEqual(plan().returncode, 0)
 
     def test_json_is_one_valid_line_with_the_promised_keys(self):

@@ -49,7 +49,7 @@ TEST_F(ElementwiseCuda, AllSizesTypesAndAlignments) {
         EXPECT_OK(RunNode(MakeReluGradientCuda, ReluGradient(), {a_of, b_of}, {out.data()}));
         ExpectSame(out.Values(), Map(a, b, ReluGradientFormula::Of));
         EXPECT_OK(RunNode(MakeReluCuda, Relu(), {a_of}, {ga.data()}));  // in place
-        ExpectSame(ga.Values(), Map(a, b, [](float x, float) { return ReluFormula::Of(x); }));
+        ExpectSame(ga.Values(), Map(a, b, [](float x, float) { return ReluFormula::Apply(x); }));
       }
     }
   }
