@@ -32,7 +32,7 @@ struct Head {
             sequence * z.length * z.heads * z.width + head * z.width,
             (sequence * z.heads + head) * z.length};
   }
-  // Whether row i sees key j.
+  // Whether row i attends to key j.
   __device__ bool Attends(const AttentionSize& z, std::int64_t i, std::int64_t j) const {
     return i < rows && j < known && (!z.causal || j <= i);
   }
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads)
         top = fmaxf(top, s[i][j]);
       }
       top = fmaxf(tops[i], TileRowMax(top));
-      // A row that sees nothing (beyond the length) has no largest value.
+      // A row that attends to no key (beyond the length) has no largest value.
       const float base = top == -INFINITY ? 0.0F : top;
       const float factor = expf(tops[i] - base);
       float total = 0;

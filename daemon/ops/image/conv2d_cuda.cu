@@ -1,4 +1,4 @@
-// A thread, or for weight gradients of groups a warp, for every value that is written.
+// One thread per written value; for weight gradients with groups, one warp.
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/image/conv2d_cuda.h"
 #include "daemon/tensor/float_types.h"
@@ -28,7 +28,8 @@ struct ConvPlace {
         padding{z.padding[0], z.padding[1]},
         dilation{z.dilation[0], z.dilation[1]} {}
 
-  // Of the value of channel 0 that result m and element (i, j) of the kernel read; -1: padding.
+  // Offset of the value of channel 0 that result m reads for element (i, j) of the kernel; -1:
+  // padding.
   __device__ std::int64_t Read(std::int64_t m, std::int64_t i, std::int64_t j) const {
     const std::int64_t n = m / columns / rows;
     const std::int64_t h = m / columns % rows * stride[0] - padding[0] + i * dilation[0];
@@ -61,8 +62,8 @@ struct ConvPlace {
   }
 };
 
-// launch(of the type that indices have): of 32 bits where they fit, for divisions by them are
-// several times as fast.
+// Calls launch() with a value of the index type: 32 bits if all indices fit, as their divisions are
+// several times faster.
 template <typename Launcher>
 Status WithIndex(std::int64_t elements, const Launcher& launch) {
   if (elements < std::int64_t{1} << 31) return launch(std::uint32_t{});
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A thread writes 16 bytes of a padded row of `vectors`.
+// A thread writes 16 bytes of a padded row, which has `vectors` of them.
 template <typename T, typename Index>
 __global__ void __launch_bounds__(kThreads)
     PadChannelsKernel(const T* from, Index elements, std::int64_t channels, Index vectors, T* to) {
