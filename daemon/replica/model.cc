@@ -6,6 +6,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/autograd/function.h"
 #include "daemon/autograd/recompute.h"
+#include "daemon/autograd/simplify.h"
 #include "daemon/nn/recorder.h"
 #include "daemon/replica/model_loss.h"
 #include "daemon/tensor/group_rules.h"
