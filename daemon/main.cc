@@ -31,7 +31,7 @@ using gaccd::Status;
 using gaccd::Verb;
 
 // "rank 17 on node3: " as far as the launcher says so, which is before MPI knows.
-std::string WhoAmI() {
+std::string RankPrefix() {
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
   if (rank == nullptr && std::getenv("SLURM_STEP_ID") != nullptr) {
     rank = std::getenv("SLURM_PROCID");
@@ -62,7 +62,7 @@ int ExitCode(const Result<int>& exit) {
 }
 
 // --group-access is stronger than a umask that takes the group's rights away.
-void LetGroupRead() {
+void AllowGroupRead() {
   const mode_t mask = ::umask(077);
   ::umask(mask & ~static_cast<mode_t>(S_IRGRP | S_IXGRP));
 }
@@ -82,15 +82,15 @@ int Run(int argc, char** argv) {
     if (!exit.ok()) PrintError(exit.status(), who, name);
     return ExitCode(exit);
   };
-  if (!flags.ok()) return end(flags.status(), WhoAmI());
-  if (flags->group_access) LetGroupRead();
+  if (!flags.ok()) return end(flags.status(), RankPrefix());
+  if (flags->group_access) AllowGroupRead();
   const gaccd::Environment environment = gaccd::ProcessEnvironment();
   if (gaccd::StartsLocalRanks(*flags, environment)) {
     return end(gaccd::RunLocalRanks(*flags, argv, environment), "");
   }
   const gaccd::VerbOutcome outcome =
       gaccd::RunVerb(*flags, [name](const Status& status) { PrintError(status, "", name); });
-  return outcome.printed ? ExitCode(outcome.exit) : end(outcome.exit, WhoAmI());
+  return outcome.printed ? ExitCode(outcome.exit) : end(outcome.exit, RankPrefix());
 }
 
 }  // namespace
@@ -102,7 +102,7 @@ int main(int argc, char** argv) {
     return Run(argc, argv);
   } catch (const std::bad_alloc&) {
     const Status status = gaccd::NoMemory("the program", 0);
-    PrintError(status, WhoAmI(), {});
+    PrintError(status, RankPrefix(), {});
     return ExitCode(status);
   } catch (const std::exception& error) {  // of a library; ours throws nothing
     std::fprintf(stderr, "gaccd: error (internal, exit 70): %s\n",

@@ -20,9 +20,9 @@
 namespace gaccd {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{10};
+constexpr std::chrono::milliseconds kPollInterval{10};
 
-bool IsOfTheJob(std::string_view variable) {
+bool IsJobVariable(std::string_view variable) {
   constexpr std::string_view kPrefixes[] = {"SLURM_", "PMI_", "PMIX_", "PMI2_", "OMPI_", "PRTE_"};
   return !variable.starts_with("SLURM_CONF=") &&
          std::ranges::any_of(kPrefixes, [&](auto prefix) { return variable.starts_with(prefix); });
@@ -32,7 +32,7 @@ std::vector<char*> EnvironmentForProgram() {
   std::vector<char*> kept;
   const bool in_job = std::getenv("SLURM_JOB_ID") != nullptr;
   for (char** one = environ; *one != nullptr; ++one) {
-    if (!in_job || !IsOfTheJob(*one)) kept.push_back(*one);
+    if (!in_job || !IsJobVariable(*one)) kept.push_back(*one);
   }
   kept.push_back(nullptr);
   return kept;
@@ -60,7 +60,7 @@ std::optional<int> WaitUntil(pid_t child, std::chrono::steady_clock::time_point 
       return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
     }
     if (std::chrono::steady_clock::now() > end) return std::nullopt;
-    std::this_thread::sleep_for(kLook);
+    std::this_thread::sleep_for(kPollInterval);
   }
 }
 

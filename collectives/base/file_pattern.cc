@@ -11,8 +11,8 @@ Result<std::map<std::string, std::string>> Glob(const std::string& pattern) {
   std::map<std::string, std::string> files;
   const std::string folder = pattern.substr(0, pattern.rfind('/') + 1);
   const std::string name = pattern.substr(folder.size());
-  if (!IsPattern(name) || !IsFolder(FolderOf(pattern))) return files;
-  GACCD_ASSIGN_OR_RETURN(const auto names, ListFolder(FolderOf(pattern), kMaxFiles));
+  if (!IsPattern(name) || !IsFolder(ParentFolder(pattern))) return files;
+  GACCD_ASSIGN_OR_RETURN(const auto names, ListFolder(ParentFolder(pattern), kMaxFiles));
   const std::string before = name.substr(0, name.find('*'));
   const std::string after = name.substr(before.size() + 1);
   for (const std::string& file : names) {

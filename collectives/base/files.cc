@@ -101,7 +101,7 @@ Result<bool> CreateFileOnce(const std::string& path, std::string_view text, unsi
   if (status.ok() && !made && errno != EEXIST) status = ErrnoStatus("cannot create", path);
   ::unlink(temporary.c_str());
   GACCD_RETURN_IF_ERROR(status);
-  if (made) GACCD_RETURN_IF_ERROR(SyncFolder(FolderOf(path)));
+  if (made) GACCD_RETURN_IF_ERROR(SyncFolder(ParentFolder(path)));
   return !made;
 }
 
@@ -133,7 +133,7 @@ Status SyncFolder(const std::string& path) {
   return Status::Ok();
 }
 
-std::string FolderOf(const std::string& path) {
+std::string ParentFolder(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
   return path.substr(0, std::max<std::size_t>(slash, 1));
@@ -288,7 +288,7 @@ Status DurableFile::Publish() {
     return ErrnoStatus("cannot replace", path_);
   }
   temporary_.clear();
-  return SyncFolder(FolderOf(path_));
+  return SyncFolder(ParentFolder(path_));
 }
 
 Status DurableFile::Commit() {

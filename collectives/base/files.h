@@ -81,7 +81,7 @@ Status MakeFolders(const std::string& path, unsigned mode = kFolderMode);
 // Waits until the names in a folder are on disk.
 Status SyncFolder(const std::string& path);
 // The folder that contains `path`: "." for a bare name.
-[[nodiscard]] std::string FolderOf(const std::string& path);
+[[nodiscard]] std::string ParentFolder(const std::string& path);
 
 // The name of the folder `path`, also if `path` is "." or a link.
 [[nodiscard]] std::string FolderName(const std::string& path);

@@ -8,7 +8,7 @@ namespace gaccd {
 
 inline constexpr std::uint64_t kFnvBasis = 0xcbf29ce484222325U;
 
-// One step. With a word instead of a byte it is still a hash, but not the published one.
+// One step for one byte. A word instead of a byte also gives a hash, but not the published FNV-1a.
 [[nodiscard]] constexpr std::uint64_t FnvStep(std::uint64_t hash, std::uint64_t word) {
   return (hash ^ word) * 0x100000001b3U;
 }

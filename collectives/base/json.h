@@ -1,4 +1,4 @@
-// JSON as a tree, of other programs and of our own files.
+// JSON values as a tree: for files of other programs and for gaccd's own files.
 //
 // Texts are UTF-8. Values nested deeper than kMaxDepth are checked for syntax and read as null, so
 // that untrusted input cannot exhaust the stack.

@@ -34,7 +34,7 @@ Status CheckKind(const std::string& path, mode_t mode) {
 // Links in procfs refer to open files, which need not have a name.
 bool IsOpenFile(const std::string& link) {
   struct statfs info {};
-  return ::statfs(FolderOf(link).c_str(), &info) == 0 && info.f_type == PROC_SUPER_MAGIC;
+  return ::statfs(ParentFolder(link).c_str(), &info) == 0 && info.f_type == PROC_SUPER_MAGIC;
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ Result<std::string> OutputTarget(const std::string& path) {
     errno = size < 0 ? errno : ELOOP;
     if (size < 0 || links == kMaxLinks) return ErrnoStatus("cannot write", path);
     const std::string target(text.data(), static_cast<std::size_t>(size));
-    at = target.starts_with('/') ? target : StrCat(FolderOf(at), "/", target);
+    at = target.starts_with('/') ? target : StrCat(ParentFolder(at), "/", target);
   }
 }
 
@@ -73,7 +73,7 @@ Status CheckOutputFile(const std::string& path) {
     ::unlink(made->path.c_str());
     return Status::Ok();
   }
-  const std::string folder = FolderOf(target);
+  const std::string folder = ParentFolder(target);
   if (!PathExists(folder)) {
     return {ErrorKind::kIo, StrCat("cannot write '", path, "': there is no folder '", folder, "'")};
   }

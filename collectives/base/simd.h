@@ -11,8 +11,8 @@
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #endif
 
-// Whether the registers hold vectors of 16 floats. Functions with clones that name vectors take 8
-// floats where they do not: the compiler keeps a vector that is wider than a register in memory.
+// Whether the registers hold vectors of 16 floats. If not, cloned functions with explicit vector
+// types use vectors of 8 floats: the compiler keeps a vector wider than a register in memory.
 inline bool HasRegistersOf16Floats() {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx512vl");

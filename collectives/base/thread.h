@@ -50,8 +50,8 @@ class SignalStack {
 
 // Starts a thread that receives no signals except kFatalSignals: signals of the process are handled
 // by the main thread. `body` is called once. kOs: "cannot start `name`: ..." if no thread could be
-// created for 0.1 s; it retries because a joined thread counts until the kernel has removed it.
-// Thread-safe.
+// created within 0.1 s. It retries because the kernel counts a joined thread towards the limit
+// until it has removed it. Thread-safe.
 template <typename Body>
 Result<std::thread> StartThread(std::string_view name, Body body) {
   const auto shared_body = std::make_shared<Body>(std::move(body));

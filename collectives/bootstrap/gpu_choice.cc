@@ -49,7 +49,7 @@ Result<GpuFacts> ChooseGpu(std::span<const GpuFacts> gpus, const Topology& topol
   if (allow_sharing) return gpus[local % gpus.size()];
   return Status(ErrorKind::kConfig,
                 StrCat("fewer GPUs than ranks: ", gpus.size(), " GPUs for ", topology.local_size,
-                       " ranks of this node; start one rank a GPU"));
+                       " ranks of this node; start one rank per GPU"));
 }
 
 Status CheckDistinctGpus(std::span<const GpuFacts> gpus, const Topology& topology) {
@@ -61,7 +61,7 @@ Status CheckDistinctGpus(std::span<const GpuFacts> gpus, const Topology& topolog
             StrCat(RankOnHost(static_cast<int>(first->second), topology.hosts), " and ",
                    RankOnHost(static_cast<int>(r), topology.hosts), " both use GPU ",
                    gpus[r].device, " (", gpus[r].name, ", ", gpus[r].uuid,
-                   "); start one rank a GPU, or allow it for a test with --allow-gpu-sharing")};
+                   "); start one rank per GPU, or allow it for a test with --allow-gpu-sharing")};
   }
   return Status::Ok();
 }
@@ -69,7 +69,7 @@ Status CheckDistinctGpus(std::span<const GpuFacts> gpus, const Topology& topolog
 std::string UnusedGpus(std::int64_t gpus, std::int64_t local_size) {
   if (gpus <= 1 || gpus <= local_size) return {};
   return StrCat(gpus, " GPUs for ", local_size, local_size == 1 ? " rank" : " ranks",
-                " of this node, the others are not used: start one rank a GPU (in SLURM "
+                " of this node, the others are not used: start one rank per GPU (in SLURM "
                 "--ntasks-per-node=",
                 gpus, ", elsewhere --local-ranks=", gpus, "), or ask for fewer GPUs");
 }

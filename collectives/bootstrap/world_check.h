@@ -1,5 +1,5 @@
-// Checks that the world seen by MPI is the one that the launcher started. Otherwise each rank could
-// find itself alone and train its own model. Pure functions: the environment is passed in.
+// Checks that the world seen by MPI is the one that the launcher started. Otherwise every rank
+// could be a world of size 1 and train its own model. Pure functions: the environment is passed in.
 #pragma once
 
 #include <optional>
@@ -15,8 +15,8 @@ namespace gaccd {
 [[nodiscard]] Environment SnapshotLauncher(const Environment& env);
 
 // The number of ranks that the launcher started, by the first of these variables that is set:
-//   OMPI_COMM_WORLD_SIZE    mpirun; before the step, as inside a SLURM job the step is that of
-//                           mpirun's daemons, one per node
+//   OMPI_COMM_WORLD_SIZE    mpirun; first, because in a SLURM job mpirun starts one daemon per node
+//                           as the SLURM step
 //   SLURM_STEP_NUM_TASKS    the step of srun
 //   SLURM_NTASKS            the allocation, if none of the above exists (a batch script)
 struct LaunchedTasks {

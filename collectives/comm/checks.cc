@@ -12,15 +12,15 @@ Status Wrong(const char* operation, const std::string& what) {
   return {ErrorKind::kInternal, StrCat(operation, ": ", what)};
 }
 
-const char* NameOf(MemoryKind memory) {
+const char* MemoryKindName(MemoryKind memory) {
   return memory == MemoryKind::kHost ? "host memory" : "device memory";
 }
 
 Status CheckMemory(const char* operation, const char* name, const ConstBuffer& buffer,
                    MemoryKind memory) {
   if (buffer.memory != memory) {
-    return Wrong(operation, StrCat("'", name, "' must be ", NameOf(memory), ", found ",
-                                   NameOf(buffer.memory)));
+    return Wrong(operation, StrCat("'", name, "' must be ", MemoryKindName(memory), ", found ",
+                                   MemoryKindName(buffer.memory)));
   }
   if (buffer.data == nullptr && buffer.count > 0) {
     return Wrong(operation, StrCat("'", name, "' has ", buffer.count, " elements but no memory"));
@@ -76,7 +76,7 @@ Status CheckCount(const char* operation, const char* name, std::size_t expected,
 }
 
 // Start of the part of this rank.
-const void* PartOf(const ConstBuffer& whole, std::span<const std::int64_t> counts, int rank) {
+const void* RankPart(const ConstBuffer& whole, std::span<const std::int64_t> counts, int rank) {
   if (whole.count == 0) return whole.data;
   return static_cast<const std::byte*>(whole.data) + PartOffset(counts, rank) * SizeOf(whole.dtype);
 }
@@ -106,7 +106,7 @@ Status CheckAllGather(const ConstBuffer& in, std::span<const std::int64_t> count
   GACCD_RETURN_IF_ERROR(CheckCount(
       kOp, "in", static_cast<std::size_t>(counts[static_cast<std::size_t>(rank)]), in.count));
   GACCD_RETURN_IF_ERROR(CheckCount(kOp, "out", total, out.count));
-  if (in.data != PartOf(out, counts, rank) && Overlap(in, out)) {
+  if (in.data != RankPart(out, counts, rank) && Overlap(in, out)) {
     return Wrong(kOp, "'in' must be this rank's part of 'out' or apart, found another overlap");
   }
   return Status::Ok();
@@ -123,7 +123,7 @@ Status CheckReduceScatter(const ConstBuffer& in, std::span<const std::int64_t> c
   GACCD_RETURN_IF_ERROR(CheckCount(kOp, "in", total, in.count));
   GACCD_RETURN_IF_ERROR(CheckCount(
       kOp, "out", static_cast<std::size_t>(counts[static_cast<std::size_t>(rank)]), out.count));
-  if (out.data != PartOf(in, counts, rank) && Overlap(in, out)) {
+  if (out.data != RankPart(in, counts, rank) && Overlap(in, out)) {
     return Wrong(kOp, "'out' must be this rank's part of 'in' or apart, found another overlap");
   }
   return Status::Ok();

@@ -69,7 +69,7 @@ class CommMemory {
   CommMemory() = default;
 };
 
-// Bytes that a rank sends to others. Defined by the operation, not by the transport
+// Bytes that a rank sends to other ranks. Defined by the operation, not by the transport
 // (collectives/comm/traffic.h).
 struct CommTraffic {
   std::int64_t sent = 0;           // to all others
@@ -145,14 +145,14 @@ class Communicator {
   // Memory kind of Allocate(). kCuda: operations also accept device buffers; host buffers are
   // always accepted.
   [[nodiscard]] virtual MemoryKind memory() const { return MemoryKind::kHost; }
-  // State of the enqueued operations on device buffers: the first error, with the same message as
-  // for others, including communicators split from this one, which is then failed too. Never waits;
-  // to be called while waiting for a stream.
+  // Returns the first error of the enqueued operations on device buffers, including those of
+  // communicators split from this one; it then fails this communicator too. Never waits; call it
+  // while waiting for a stream.
   virtual Status Poll() { return Status::Ok(); }
   // Call after an error elsewhere, for example of another communicator: enqueued operations on
   // device buffers end soon, completed or not, and `error` becomes the first error if there was
   // none.
-  virtual void GiveUp(const Status& /*error*/) {}
+  virtual void CancelPending(const Status& /*error*/) {}
 
   // Bytes sent by this rank in successful operations so far, including communicators split from
   // this one. Thread-safe.

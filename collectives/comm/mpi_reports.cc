@@ -21,7 +21,7 @@ MpiReports::~MpiReports() {
   if (!Sent()) static_cast<void>(message_.release());
 }
 
-int MpiReports::NodeOf(int rank) const {
+int MpiReports::NodeIndex(int rank) const {
   return topology_->node_of[static_cast<std::size_t>(rank)];
 }
 
@@ -66,9 +66,9 @@ void MpiReports::Send(const NodeReport& report) {
     message_->push_back(missing.rank);
     message_->push_back(static_cast<std::int64_t>(missing.absence));
   }
-  const int own_node = NodeOf(rank_);
+  const int own_node = NodeIndex(rank_);
   for (int peer = 0; peer < static_cast<int>(topology_->node_of.size()); ++peer) {
-    if (NodeOf(peer) == own_node) continue;
+    if (NodeIndex(peer) == own_node) continue;
     MPI_Request request = MPI_REQUEST_NULL;
     // A failed send means a lost peer, whose node is then missing in the reports.
     if (MPI_Isend(message_->data(), static_cast<int>(message_->size()), MPI_INT64_T, peer, kTag,

@@ -38,7 +38,7 @@ class MpiReports {
 
  private:
   using Words = std::vector<std::int64_t>;
-  [[nodiscard]] int NodeOf(int rank) const;
+  [[nodiscard]] int NodeIndex(int rank) const;
   void Merge(const Words& words);
 
   MPI_Comm side_ = MPI_COMM_NULL;

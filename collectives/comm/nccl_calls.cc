@@ -35,7 +35,7 @@ Status WaitForNccl(const NcclApi& api, ncclComm_t comm, std::chrono::nanoseconds
       return {
           ErrorKind::kUnavailable,
           StrCat(what, ": NCCL was not done within ", std::chrono::duration<double>(limit).count(),
-                 " s; at least one rank did not come, or the network between them does not "
+                 " s; at least one rank did not arrive, or the network between them does not "
                  "work")};
     }
     pause.Wait();

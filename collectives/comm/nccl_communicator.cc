@@ -10,7 +10,7 @@ namespace {
 
 cudaStream_t Native(StreamHandle stream) { return static_cast<cudaStream_t>(stream.native); }
 
-ncclDataType_t TypeOf(DType dtype) {
+ncclDataType_t NcclType(DType dtype) {
   switch (dtype) {
     case DType::kF32:
       return ncclFloat32;
@@ -91,7 +91,7 @@ ncclResult_t NcclCommunicator::SumPieces(const ConstBuffer& in, const MutableBuf
                                          ncclComm_t comm, cudaStream_t stream) const {
   return ForPieces(in.count, options_.message_elements, [&](std::size_t i, std::size_t n) {
     return options_.api->AllReduce(At(in.data, i, in.dtype), At(out.data, i, in.dtype), n,
-                                   TypeOf(in.dtype), ncclSum, comm, stream);
+                                   NcclType(in.dtype), ncclSum, comm, stream);
   });
 }
 
@@ -100,7 +100,7 @@ Status NcclCommunicator::DoAllGather(ConstBuffer in, std::span<const std::int64_
   if (in.memory == MemoryKind::kHost) return over_->AllGather(in, counts, out, stream);
   return watch_->Enqueue(Operation::kAllGather, Native(stream), [&](ncclComm_t comm) {
     if (AllEqual(counts) && in.count <= options_.message_elements) {
-      return options_.api->AllGather(in.data, out.data, in.count, TypeOf(in.dtype), comm,
+      return options_.api->AllGather(in.data, out.data, in.count, NcclType(in.dtype), comm,
                                      Native(stream));
     }
     std::size_t offset = 0;
@@ -121,7 +121,7 @@ Status NcclCommunicator::DoReduceScatter(ConstBuffer in, std::span<const std::in
   if (in.memory == MemoryKind::kHost) return over_->ReduceScatter(in, counts, out, stream);
   return watch_->Enqueue(Operation::kReduceScatter, Native(stream), [&](ncclComm_t comm) {
     if (AllEqual(counts) && out.count <= options_.message_elements) {
-      return options_.api->ReduceScatter(in.data, out.data, out.count, TypeOf(in.dtype), ncclSum,
+      return options_.api->ReduceScatter(in.data, out.data, out.count, NcclType(in.dtype), ncclSum,
                                          comm, Native(stream));
     }
     std::size_t offset = 0;
@@ -149,7 +149,7 @@ ncclResult_t NcclCommunicator::BroadcastPieces(const void* in, void* out, std::s
                                                DType dtype, int root, ncclComm_t comm,
                                                cudaStream_t stream) const {
   return ForPieces(count, options_.message_elements, [&](std::size_t i, std::size_t n) {
-    return options_.api->Broadcast(At(in, i, dtype), At(out, i, dtype), n, TypeOf(dtype), root,
+    return options_.api->Broadcast(At(in, i, dtype), At(out, i, dtype), n, NcclType(dtype), root,
                                    comm, stream);
   });
 }
@@ -158,7 +158,7 @@ ncclResult_t NcclCommunicator::ReducePieces(const void* in, void* out, std::size
                                             DType dtype, int root, ncclComm_t comm,
                                             cudaStream_t stream) const {
   return ForPieces(count, options_.message_elements, [&](std::size_t i, std::size_t n) {
-    return options_.api->Reduce(At(in, i, dtype), At(out, i, dtype), n, TypeOf(dtype), ncclSum,
+    return options_.api->Reduce(At(in, i, dtype), At(out, i, dtype), n, NcclType(dtype), ncclSum,
                                 root, comm, stream);
   });
 }
@@ -168,7 +168,7 @@ Status NcclCommunicator::DoSend(ConstBuffer message, int to, StreamHandle stream
   if (message.memory == MemoryKind::kHost) return over_->Send(message, to);
   return watch_->Enqueue(Operation::kMessage, Native(stream), [&](ncclComm_t comm) {
     return ForPieces(message.count, options_.message_elements, [&](std::size_t i, std::size_t n) {
-      return options_.api->Send(At(message.data, i, message.dtype), n, TypeOf(message.dtype), to,
+      return options_.api->Send(At(message.data, i, message.dtype), n, NcclType(message.dtype), to,
                                 comm, Native(stream));
     });
   });
@@ -178,8 +178,8 @@ Status NcclCommunicator::DoReceive(MutableBuffer message, int from, StreamHandle
   if (message.memory == MemoryKind::kHost) return over_->Receive(message, from);
   return watch_->Enqueue(Operation::kMessage, Native(stream), [&](ncclComm_t comm) {
     return ForPieces(message.count, options_.message_elements, [&](std::size_t i, std::size_t n) {
-      return options_.api->Recv(At(message.data, i, message.dtype), n, TypeOf(message.dtype), from,
-                                comm, Native(stream));
+      return options_.api->Recv(At(message.data, i, message.dtype), n, NcclType(message.dtype),
+                                from, comm, Native(stream));
     });
   });
 }
@@ -261,11 +261,11 @@ Status NcclCommunicator::Poll() {
   if (failed.ok()) failed = FindPartFailure();
   if (failed.ok()) failed = over_->Poll();
   if (failed.ok()) return failed;
-  GiveUp(failed);
+  CancelPending(failed);
   return watch_->failure();
 }
 
-void NcclCommunicator::GiveUp(const Status& error) {
+void NcclCommunicator::CancelPending(const Status& error) {
   const Status failed = watch_->Fail(error);
   // Their kernels may be enqueued on the same stream.
   for (const SplitPart& part : parts_) {
@@ -281,7 +281,7 @@ Status NcclCommunicator::FindPartFailure() const {
     std::string ranks;
     for (const int rank : part.ranks) ranks += StrCat(ranks.empty() ? "" : ", ", rank);
     return {failed.kind(), StrCat("the communicator of ranks ", ranks,
-                                  ", which it counts from 0 on: ", failed.message())};
+                                  " (numbered from 0 in what follows): ", failed.message())};
   }
   return Status::Ok();
 }

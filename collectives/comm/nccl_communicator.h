@@ -41,7 +41,7 @@ class NcclCommunicator final : public Communicator {
   Status Poll() override;
   [[nodiscard]] std::optional<CommFailure> failure() const override;
   // Includes the communicators that were split from this one.
-  void GiveUp(const Status& error) override;
+  void CancelPending(const Status& error) override;
   Status FlushSends() override { return over_->FlushSends(); }
   // NCCL connects two ranks at the first message of each direction, while both are in the call.
   Status ConnectMessages() override;

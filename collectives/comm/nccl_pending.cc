@@ -7,8 +7,8 @@
 namespace gaccd {
 namespace {
 
-// Whether the event has happened. Reports errors of earlier kernels.
-Result<bool> HasCome(const CudaEvent& event) {
+// Whether the event has completed. Reports errors of earlier kernels.
+Result<bool> HasCompleted(const CudaEvent& event) {
   const cudaError_t error = cudaEventQuery(event.get());
   if (error == cudaErrorNotReady) return false;
   GACCD_RETURN_IF_ERROR(CudaStatus(error, "the GPU failed"));
@@ -17,7 +17,7 @@ Result<bool> HasCome(const CudaEvent& event) {
 
 }  // namespace
 
-Result<CudaEvent> NcclPending::TakeEvent() {
+Result<CudaEvent> NcclPending::AcquireEvent() {
   if (events_.empty()) return CudaEvent::Create();
   CudaEvent event = std::move(events_.back());
   events_.pop_back();
@@ -25,8 +25,8 @@ Result<CudaEvent> NcclPending::TakeEvent() {
 }
 
 Status NcclPending::Begin(Entry entry, cudaStream_t stream) {
-  GACCD_ASSIGN_OR_RETURN(CudaEvent start, TakeEvent());
-  GACCD_ASSIGN_OR_RETURN(CudaEvent end, TakeEvent());
+  GACCD_ASSIGN_OR_RETURN(CudaEvent start, AcquireEvent());
+  GACCD_ASSIGN_OR_RETURN(CudaEvent end, AcquireEvent());
   GACCD_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(start.get(), stream), "cudaEventRecord"));
   open_ = PendingOp{entry, std::move(start), std::move(end), Clock::now(), std::nullopt};
   return Status::Ok();
@@ -60,11 +60,11 @@ Status NcclPending::PollHealth() {
 
 Status NcclPending::PollHealth(PendingOp* op, bool* done) {
   if (!op->deadline.has_value()) {
-    GACCD_ASSIGN_OR_RETURN(const bool started, HasCome(op->start));
+    GACCD_ASSIGN_OR_RETURN(const bool started, HasCompleted(op->start));
     if (!started) return Status::Ok();
     op->deadline.emplace(bound_);
   }
-  GACCD_ASSIGN_OR_RETURN(*done, HasCome(op->end));
+  GACCD_ASSIGN_OR_RETURN(*done, HasCompleted(op->end));
   return Status::Ok();
 }
 

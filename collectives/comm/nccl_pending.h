@@ -53,11 +53,11 @@ class NcclPending {
     CudaEvent start;
     CudaEvent end;
     Clock::time_point enqueued;
-    std::optional<Deadline> deadline;  // set once the start event has happened
+    std::optional<Deadline> deadline;  // set once the start event has completed
   };
 
   Status PollHealth(PendingOp* op, bool* done);
-  Result<CudaEvent> TakeEvent();
+  Result<CudaEvent> AcquireEvent();
 
   std::chrono::milliseconds bound_;
   std::optional<PendingOp> open_;

@@ -25,7 +25,7 @@ using EnvironmentSettings = std::vector<std::pair<std::string, std::string>>;
 // and symmetric windows (NcclOptions::windows).
 [[nodiscard]] EnvironmentSettings NcclSettings();
 // Maximum number of multiprocessors per collective (an H200 has 132). More do not increase the
-// bandwidth, and are then missing for the kernels of the backward pass.
+// bandwidth, and leave fewer for the kernels of the backward pass.
 inline constexpr int kNcclMaxCtas = 16;
 // kNcclMaxCtas, or NCCL_MAX_CTAS if the user has set it, which NCCL prefers.
 [[nodiscard]] int NcclMaxCtas(const Environment& env);

@@ -20,7 +20,9 @@ constexpr milliseconds kDeathGrace{300};
 
 // Connections break before a dying process counts as ended, as the driver frees its GPU first. On
 // an H100, 100 ms were too short and 500 ms sufficient.
-milliseconds TimeToDie(milliseconds bound) { return std::min(bound / 4, milliseconds(3'000)); }
+milliseconds ProcessExitLimit(milliseconds bound) {
+  return std::min(bound / 4, milliseconds(3'000));
+}
 
 // A watch shows a sign of life at least every kIdlePollPeriod; a process without one for this long
 // is stalled.
@@ -144,7 +146,7 @@ Status NcclWatch::FinishLocked(std::string_view what, ncclResult_t result,
     } else if (clock.Elapsed() >= limit) {
       status = {ErrorKind::kUnavailable, StrCat(what, ": NCCL was not done within ",
                                                 std::chrono::duration<double>(limit).count(),
-                                                " s; at least one rank did not come")};
+                                                " s; at least one rank did not arrive")};
     }
     if (!status.ok()) break;
     lock.unlock();
@@ -242,7 +244,7 @@ Status NcclWatch::Broken(ncclResult_t error, std::string_view where) {
   const Clock::time_point now = Clock::now();
   if (!error_seen_.has_value()) error_seen_ = now;
   const std::string lost = NameLostPeers();
-  if (lost.empty() && now - *error_seen_ < TimeToDie(options_.bound)) return Status::Ok();
+  if (lost.empty() && now - *error_seen_ < ProcessExitLimit(options_.bound)) return Status::Ok();
   const Status status = NcclStatus(*options_.api, options_.comm, error,
                                    StrCat(where, ": asynchronous error of NCCL"));
   return {ErrorKind::kUnavailable, StrCat(status.message(), lost.empty() ? "" : "; ", lost)};

@@ -89,7 +89,7 @@ ThreadGroup::ThreadGroup(std::shared_ptr<ThreadWorld> world, std::vector<int> wo
     : world_(std::move(world)),
       world_ranks_(std::move(world_ranks)),
       options_(options),
-      came_(world_ranks_.size(), false),
+      has_arrived_(world_ranks_.size(), false),
       calls_(world_ranks_.size()),
       children_(world_ranks_.size()) {
   const std::lock_guard lock(world_->mutex_);
@@ -128,7 +128,7 @@ Status ThreadGroup::CheckSender(int from, int to) const {
                  world_ranks_[static_cast<std::size_t>(to)], " waits")};
 }
 
-Status ThreadGroup::TakeMessage(int from, int to, const MutableBuffer& message) {
+Status ThreadGroup::ReceiveMessage(int from, int to, const MutableBuffer& message) {
   Deadline deadline(options_.bound);
   for (;;) {
     const std::uint32_t now = posts_.load(std::memory_order_acquire);
@@ -205,10 +205,10 @@ Status ThreadGroup::EnterLocked(int rank, const ThreadCall& call) {
 
 // Returns true if `rank` is the last one: the barrier is complete and the caller wakes the others.
 bool ThreadGroup::ArriveLocked(int rank) {
-  came_[static_cast<std::size_t>(rank)] = true;
+  has_arrived_[static_cast<std::size_t>(rank)] = true;
   if (++arrived_ < size()) return false;
   arrived_ = 0;
-  came_.assign(came_.size(), false);
+  has_arrived_.assign(has_arrived_.size(), false);
   word_.fetch_add(2, std::memory_order_release);
   return true;
 }
@@ -226,7 +226,7 @@ Status ThreadGroup::CheckCallLocked(int rank) const {
 Status ThreadGroup::CheckNobodyLeftLocked() const {
   for (std::size_t i = 0; i < world_ranks_.size(); ++i) {
     const int member = world_ranks_[i];
-    if (came_[i] || !world_->left_[static_cast<std::size_t>(member)]) continue;
+    if (has_arrived_[i] || !world_->left_[static_cast<std::size_t>(member)]) continue;
     return {ErrorKind::kUnavailable,
             StrCat("rank ", member, " has ended and cannot enter ",
                    Describe(calls_[static_cast<std::size_t>(first_)], sequence_ + 1),
@@ -255,8 +255,8 @@ Status ThreadGroup::NameMissing(std::uint32_t seen, Entry mine, std::chrono::nan
   // The last rank may have arrived since the check.
   if (word_.load(std::memory_order_relaxed) >> 1 != seen >> 1) return Status::Ok();
   std::vector<MissingRank> missing;
-  for (std::size_t i = 0; i < came_.size(); ++i) {
-    if (!came_[i]) missing.push_back({world_ranks_[i], Absence::kBehind});
+  for (std::size_t i = 0; i < has_arrived_.size(); ++i) {
+    if (!has_arrived_[i]) missing.push_back({world_ranks_[i], Absence::kBehind});
   }
   const Status status = MissingError(mine, waited, options_.bound, missing, world_->hosts());
   world_->FailLocked(status, status);

@@ -88,10 +88,11 @@ class ThreadGroup {
   // REQUIRES: BarrierAndCheck() of this rank succeeded.
   void Finish(int rank);
 
-  // Post() copies a message into the box of the receiver, who takes messages in order per sender.
-  // kUnavailable: the sender has ended, or sent nothing in time; kInternal: the size differs.
+  // Post() copies a message into a queue of the receiver; ReceiveMessage() returns the messages of
+  // one sender in the order in which they were posted. kUnavailable: the sender has ended, or sent
+  // nothing in time; kInternal: the size differs.
   [[nodiscard]] Status Post(int from, int to, const ConstBuffer& message);
-  [[nodiscard]] Status TakeMessage(int from, int to, const MutableBuffer& message);
+  [[nodiscard]] Status ReceiveMessage(int from, int to, const MutableBuffer& message);
 
   // Between BarrierAndCheck() and Finish(): the published calls.
   [[nodiscard]] std::span<const ThreadCall> calls() const { return calls_; }
@@ -130,7 +131,7 @@ class ThreadGroup {
   int arrived_ = 0;
   int first_ = 0;  // the first rank to arrive at the current barrier
   std::uint64_t sequence_ = 0;
-  std::vector<bool> came_;
+  std::vector<bool> has_arrived_;
   std::vector<ThreadCall> calls_;
   std::vector<std::shared_ptr<ThreadGroup>> children_;
   // Pending messages by sender and receiver; created at the first message.

@@ -144,7 +144,7 @@ class ThreadCommunicator final : public Communicator {
     return group_->Post(rank_, to, message);
   }
   Status DoReceive(MutableBuffer message, int from, StreamHandle /*stream*/) override {
-    return group_->TakeMessage(from, rank_, message);
+    return group_->ReceiveMessage(from, rank_, message);
   }
 
   Status Refuse(Status error) override {
@@ -170,7 +170,7 @@ class ThreadCommunicator final : public Communicator {
 };
 
 // The ranks of this group with `color`, ordered by (key, rank).
-std::vector<int> MembersOf(const ThreadGroup& group, int color) {
+std::vector<int> FindMembers(const ThreadGroup& group, int color) {
   std::vector<int> members;
   for (int r = 0; r < group.size(); ++r) {
     if (group.calls()[Index(r)].color == color) members.push_back(r);
@@ -184,7 +184,7 @@ Result<std::unique_ptr<Communicator>> ThreadCommunicator::Split(int color, int k
   const ThreadCall call{.operation = Operation::kSplit, .color = color, .key = key};
   GACCD_RETURN_IF_ERROR(Run(call, [&] {
     if (color < 0) return;
-    members = MembersOf(*group_, color);
+    members = FindMembers(*group_, color);
     if (members.front() != rank_) return;
     std::vector<int> world_ranks;
     for (const int r : members) world_ranks.push_back(group_->world_ranks()[Index(r)]);

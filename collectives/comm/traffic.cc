@@ -8,7 +8,7 @@
 namespace gaccd {
 namespace {
 
-int NodeOf(const Topology& topology, int rank) {
+int NodeIndex(const Topology& topology, int rank) {
   return topology.node_of[static_cast<std::size_t>(rank)];
 }
 
@@ -39,7 +39,7 @@ CommTraffic AllReduceTraffic(const Topology& topology, int rank, std::size_t cou
   const std::size_t own =
       makes_a_slice ? WorkerSlice(count, topology.local_rank, lanes).count : std::size_t{0};
   const std::size_t within = count - own + own * static_cast<std::size_t>(topology.local_size - 1);
-  const std::int64_t between = SentInReduction(own, NodeOf(topology, rank), topology.nodes);
+  const std::int64_t between = SentInReduction(own, NodeIndex(topology, rank), topology.nodes);
   const auto width = static_cast<std::int64_t>(SizeOf(dtype));
   return {.sent = (static_cast<std::int64_t>(within) + between) * width,
           .between_nodes = between * width};
@@ -54,7 +54,7 @@ CommTraffic ReduceScatterTraffic(const Topology& topology, int rank,
   const auto width = static_cast<std::int64_t>(SizeOf(dtype));
   CommTraffic traffic;
   for (std::size_t peer = 0; peer < counts.size(); ++peer) {
-    const bool far = topology.node_of[peer] != NodeOf(topology, rank);
+    const bool far = topology.node_of[peer] != NodeIndex(topology, rank);
     if (static_cast<int>(peer) != rank) traffic.sent += counts[peer] * width;
     if (far) traffic.between_nodes += counts[peer] * width;
   }
@@ -69,7 +69,7 @@ CommTraffic BroadcastTraffic(const Topology& topology, int rank, int root,
 CommTraffic SendTraffic(const Topology& topology, int rank, int to, const ConstBuffer& message) {
   const auto bytes = static_cast<std::int64_t>(message.bytes());
   return {.sent = bytes,
-          .between_nodes = NodeOf(topology, rank) == NodeOf(topology, to) ? 0 : bytes};
+          .between_nodes = NodeIndex(topology, rank) == NodeIndex(topology, to) ? 0 : bytes};
 }
 
 }  // namespace gaccd

@@ -31,8 +31,8 @@ class Pass {
         kept_(graph.values().size()),
         copy_of_(graph.values().size()) {
     std::iota(memory_.begin(), memory_.end(), 0);
-    FindBlocksOfValues(ends);
-    KeepWhatOthersRead();
+    FindValueBlocks(ends);
+    KeepValuesReadElsewhere();
     FindWanted();
   }
 
@@ -62,7 +62,7 @@ class Pass {
            std::ranges::all_of(node.outputs, is_activation);
   }
 
-  void FindBlocksOfValues(std::span<const std::size_t> ends) {
+  void FindValueBlocks(std::span<const std::size_t> ends) {
     std::size_t begin = 0;
     for (const std::size_t end : ends) {
       blocks_.push_back({.begin = begin, .end = end + 1});
@@ -78,7 +78,7 @@ class Pass {
   }
 
   // Views share the memory of kept values.
-  void KeepWhatOthersRead() {
+  void KeepValuesReadElsewhere() {
     for (std::size_t i = 0; i < backward_; ++i) {
       const Node& node = graph_.nodes()[i];
       for (const ValueId input : node.inputs) {

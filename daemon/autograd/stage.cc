@@ -132,7 +132,7 @@ std::vector<Node> DivideBackward(std::vector<Node> nodes, std::size_t begin, Val
   return divided;
 }
 
-bool IsOfParameter(const Value& value) {
+bool IsParameterOrGradient(const Value& value) {
   return value.kind == ValueKind::kParameter || value.kind == ValueKind::kParameterGradient;
 }
 
@@ -146,7 +146,7 @@ Result<std::vector<std::vector<std::size_t>>> FindStageParameters(const Graph& g
     GACCD_ASSIGN_OR_RETURN(const std::vector<bool> runs, cutter.StageNodes(stage));
     std::set<std::size_t> used;
     const auto add = [&](ValueId id) {
-      if (IsOfParameter(graph.value(id))) used.insert(graph.value(id).parameter);
+      if (IsParameterOrGradient(graph.value(id))) used.insert(graph.value(id).parameter);
     };
     for (std::size_t i = 0; i < runs.size(); ++i) {
       if (!runs[i]) continue;

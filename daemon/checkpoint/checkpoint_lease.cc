@@ -13,19 +13,19 @@ Status MakeFolder(const CheckpointOptions& options) {
   GACCD_RETURN_IF_ERROR(
       MakeFolders(options.folder, (options.group_access ? kGroupMayRead : Modes()).folder));
   // Files fsynced in a folder are lost if the folder's own name is not synced.
-  return SyncFolder(FolderOf(options.folder));
+  return SyncFolder(ParentFolder(options.folder));
 }
 
-Result<WriterLease> TakeLease(const CheckpointOptions& options, const OwnerName& me) {
+Result<WriterLease> AcquireLease(const CheckpointOptions& options, const OwnerName& me) {
   GACCD_RETURN_IF_ERROR(MakeFolder(options).WithContext("checkpoints"));
-  return WriterLease::Take(options.folder, me, options.lease_patience);
+  return WriterLease::Acquire(options.folder, me, options.lease_patience);
 }
 
 std::string TrainingText(const TrainingStart& training) {
   return StrCat(training.since, " ", training.from);
 }
 
-TrainingStart TakeTraining(std::istringstream& text) {
+TrainingStart ParseTrainingStart(std::istringstream& text) {
   TrainingStart training;
   text >> training.since;
   text.get();
@@ -41,7 +41,7 @@ Result<TrainingStart> CheckpointWriter::FindNewestTraining(Communicator& comm,
       const std::string text,
       ShareFromRankZero(comm, comm.rank() == 0 ? TrainingText(NewestTraining(folder)) : ""));
   std::istringstream fields(text);
-  return TakeTraining(fields);
+  return ParseTrainingStart(fields);
 }
 
 Result<CheckpointLease> CheckpointWriter::Claim(Communicator& comm,
@@ -50,7 +50,7 @@ Result<CheckpointLease> CheckpointWriter::Claim(Communicator& comm,
   CheckpointLease claimed;
   Result<std::string> numbers = std::string();
   if (comm.rank() == 0) {
-    auto lease = TakeLease(options, me);
+    auto lease = AcquireLease(options, me);
     if (!lease.ok()) {
       numbers = lease.status();
     } else {
@@ -62,7 +62,7 @@ Result<CheckpointLease> CheckpointWriter::Claim(Communicator& comm,
   GACCD_ASSIGN_OR_RETURN(numbers, ShareFromRankZero(comm, numbers));
   std::istringstream fields(*numbers);
   fields >> claimed.epoch >> claimed.job_since;
-  claimed.training = TakeTraining(fields);
+  claimed.training = ParseTrainingStart(fields);
   return claimed;
 }
 

@@ -170,13 +170,13 @@ struct PruneLocks {
   std::optional<FolderOwner> run;
   WriterLease lease;
 
-  static Result<std::shared_ptr<const PruneLocks>> Take(const std::string& folder) {
+  static Result<std::shared_ptr<const PruneLocks>> Acquire(const std::string& folder) {
     const OwnerName me = MakeOwnerName("gaccd-ckpt-prune", 0);
     std::optional<FolderOwner> run;
-    if (PathExists(FolderOf(folder) + "/.owner")) {
-      GACCD_ASSIGN_OR_RETURN(run, FolderOwner::Take(FolderOf(folder), me));
+    if (PathExists(ParentFolder(folder) + "/.owner")) {
+      GACCD_ASSIGN_OR_RETURN(run, FolderOwner::Acquire(ParentFolder(folder), me));
     }
-    GACCD_ASSIGN_OR_RETURN(WriterLease lease, WriterLease::TakeBetween(folder, me));
+    GACCD_ASSIGN_OR_RETURN(WriterLease lease, WriterLease::AcquireKeepingClaim(folder, me));
     return std::shared_ptr<const PruneLocks>(
         new PruneLocks{.run = std::move(run), .lease = std::move(lease)});
   }
@@ -191,7 +191,7 @@ Result<CkptOutput> PruneFolder(const GenerationPlace& place, KeepPolicy keep) {
     return Status(ErrorKind::kUsage,
                   "ckpt prune: expected a run folder, --keep >= 1 and --keep-every >= 0");
   }
-  GACCD_ASSIGN_OR_RETURN(const auto locks, PruneLocks::Take(place.folder));
+  GACCD_ASSIGN_OR_RETURN(const auto locks, PruneLocks::Acquire(place.folder));
   // Removing may take longer than a lock stays valid without a sign of life.
   GACCD_ASSIGN_OR_RETURN(const auto beater,
                          WorkerThread::Start(

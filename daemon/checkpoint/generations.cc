@@ -112,7 +112,7 @@ Result<GenerationPlace> FindGenerations(std::string path) {
   if (auto generation = ParseGenerationName(name)) {
     if (!IsFolder(path)) return Status(ErrorKind::kIo, StrCat("'", path, "' is not a folder"));
     generation->committed = PathExists(StrCat(path, "/", kManifestName));
-    return GenerationPlace{FolderOf(path), {*generation}, true};
+    return GenerationPlace{ParentFolder(path), {*generation}, true};
   }
   place.folder = IsFolder(path + "/ckpt") ? path + "/ckpt" : path;
   if (!IsFolder(place.folder)) {

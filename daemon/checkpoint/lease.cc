@@ -126,18 +126,19 @@ TrainingStart NewestTraining(const std::string& folder) {
   return names.ok() ? ReadTraining(folder, *names) : TrainingStart();
 }
 
-Result<WriterLease> WriterLease::Take(const std::string& folder, const OwnerName& me,
-                                      const OwnerPatience& patience) {
-  return TakeNext(folder, me, patience, /*keeps_claim=*/false);
+Result<WriterLease> WriterLease::Acquire(const std::string& folder, const OwnerName& me,
+                                         const OwnerPatience& patience) {
+  return AcquireNext(folder, me, patience, /*keeps_claim=*/false);
 }
 
-Result<WriterLease> WriterLease::TakeBetween(const std::string& folder, const OwnerName& me) {
-  return TakeNext(folder, me, {}, /*keeps_claim=*/true);
+Result<WriterLease> WriterLease::AcquireKeepingClaim(const std::string& folder,
+                                                     const OwnerName& me) {
+  return AcquireNext(folder, me, {}, /*keeps_claim=*/true);
 }
 
-Result<WriterLease> WriterLease::TakeNext(const std::string& folder, const OwnerName& me,
-                                          const OwnerPatience& patience, bool keeps_claim) {
-  auto owner = FolderOwner::Take(folder, me, patience);
+Result<WriterLease> WriterLease::AcquireNext(const std::string& folder, const OwnerName& me,
+                                             const OwnerPatience& patience, bool keeps_claim) {
+  auto owner = FolderOwner::Acquire(folder, me, patience);
   if (!owner.ok()) return owner.status().WithContext("checkpoints");
   for (int i = 0; i < kMaxTries; ++i) {
     GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(folder, kMaxEntries));

@@ -38,11 +38,11 @@ struct TrainingStart {
 class WriterLease {
  public:
   // kConfig, with the owner: job, process, host. kIo: the folder cannot be written.
-  static Result<WriterLease> Take(const std::string& folder, const OwnerName& me,
-                                  const OwnerPatience& patience = {});
+  static Result<WriterLease> Acquire(const std::string& folder, const OwnerName& me,
+                                     const OwnerPatience& patience = {});
   // For callers that add no generation: the claim keeps the text of the one it replaces, so that
   // the next attempt of that job still finds the checkpoints of earlier attempts.
-  static Result<WriterLease> TakeBetween(const std::string& folder, const OwnerName& me);
+  static Result<WriterLease> AcquireKeepingClaim(const std::string& folder, const OwnerName& me);
 
   [[nodiscard]] std::int64_t epoch() const { return epoch_; }
   // The first epoch of this job: that of an earlier attempt, or epoch(). Generations from it on
@@ -60,8 +60,8 @@ class WriterLease {
   void Beat() const { owner_.Beat(); }
 
  private:
-  static Result<WriterLease> TakeNext(const std::string& folder, const OwnerName& me,
-                                      const OwnerPatience& patience, bool keeps_claim);
+  static Result<WriterLease> AcquireNext(const std::string& folder, const OwnerName& me,
+                                         const OwnerPatience& patience, bool keeps_claim);
   WriterLease(std::string folder, FolderOwner owner, std::int64_t epoch, std::int64_t job_since,
               TrainingStart training)
       : folder_(std::move(folder)),

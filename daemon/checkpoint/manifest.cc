@@ -163,7 +163,7 @@ void FillManifestProto(const Manifest& manifest, proto::CheckpointManifest& mess
   }
 }
 
-Status TakeLists(const proto::CheckpointManifest& message, Manifest* manifest) {
+Status DecodeLists(const proto::CheckpointManifest& message, Manifest* manifest) {
   if (message.parameter_size() > static_cast<int>(kMaxParameters)) {
     return BadData(StrCat("expected at most ", kMaxParameters, " parameters, found ",
                           message.parameter_size()));
@@ -227,7 +227,7 @@ Result<Manifest> Decode(std::string_view file) {
                                   .growth_tracker = message.growth_tracker()};
   }
   GACCD_ASSIGN_OR_RETURN(manifest.plan, PlanFromProto(message.plan()));
-  GACCD_RETURN_IF_ERROR(TakeLists(message, &manifest));
+  GACCD_RETURN_IF_ERROR(DecodeLists(message, &manifest));
   GACCD_RETURN_IF_ERROR(CheckManifest(manifest));
   return manifest;
 }

@@ -41,7 +41,7 @@ Status WriteOwnShard(const SaveState& state, const PendingSave& save, ShardRecor
   }
   const std::string& folder = state.options.folder;
   // If others can write in the folder above, they may have replaced it.
-  for (const std::string& place : {FolderOf(folder), folder}) {
+  for (const std::string& place : {ParentFolder(folder), folder}) {
     GACCD_RETURN_IF_ERROR(CheckSafePlace(place));
   }
   GACCD_ASSIGN_OR_RETURN(*record,
@@ -74,7 +74,7 @@ Status CommitManifest(const SaveState& state, const PendingSave& save) {
 
 // Before another rank knows that the commit has failed and removes its shard: a generation with a
 // manifest must have all its shards.
-void TakeBackManifest(const std::string& folder, const Generation& generation) {
+void RemoveManifest(const std::string& folder, const Generation& generation) {
   const auto open = OpenOwnFolder(generation.PathIn(folder));
   if (!open.ok()) return;
   ::unlinkat(open->get(), std::string(kManifestName).c_str(), 0);
@@ -121,7 +121,7 @@ void WriteTask(SaveState& state, PendingSave& save) {
 void CommitTask(SaveState& state, PendingSave& save) {
   const auto start = state.options.now();
   const Status status = Safely([&] { return CommitManifest(state, save); });
-  if (!status.ok()) TakeBackManifest(state.options.folder, save.generation);
+  if (!status.ok()) RemoveManifest(state.options.folder, save.generation);
   {
     const std::lock_guard lock(state.mutex);
     save.result = status;

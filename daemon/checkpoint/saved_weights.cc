@@ -15,14 +15,14 @@ namespace gaccd {
 namespace {
 
 // In place of the parameters their averages, the last part of what the optimiser keeps.
-Status TakeAverages(const std::string& folder, const Generation& generation,
-                    const Manifest& manifest, const OptimizerSpec& optimizer, Ticks* ticks,
-                    std::span<std::byte> parameters) {
+Status ReplaceByAverages(const std::string& folder, const Generation& generation,
+                         const Manifest& manifest, const OptimizerSpec& optimizer, Ticks* ticks,
+                         std::span<std::byte> parameters) {
   FlatLayout layout;
   for (const ParameterRecord& one : manifest.parameters) {
     GACCD_RETURN_IF_ERROR(layout.Add(one.name, one.shape, one.group, one.frozen).status());
   }
-  const OptimizerRanges ranges = OptimizerRanges::Of(layout);
+  const OptimizerRanges ranges = OptimizerRanges::Make(layout);
   const std::int64_t state = StateElements(optimizer, ranges.elements());
   if (const Status fits = CheckFits(manifest, layout, state); !fits.ok()) {
     return {ErrorKind::kData, fits.message()};
@@ -55,7 +55,8 @@ Result<SavedWeights> ReadWeights(const std::string& folder, const Generation& ge
   // Before the first update there is no average.
   const bool averaged = job.optimizer.ema && !raw && manifest.cursor.optimizer_updates > 0;
   if (averaged) {
-    GACCD_RETURN_IF_ERROR(TakeAverages(folder, generation, manifest, job.optimizer, ticks, bytes));
+    GACCD_RETURN_IF_ERROR(
+        ReplaceByAverages(folder, generation, manifest, job.optimizer, ticks, bytes));
   }
   const std::span<const float> values = AsFloats(bytes);
   GACCD_RETURN_IF_ERROR(CheckParametersFinite(manifest, values).WithContext(generation.name()));

@@ -216,7 +216,7 @@ Status CheckpointWriter::Advance(bool wait) {
   GACCD_RETURN_IF_ERROR(given_up_);
   const SavePtr save = pending_.front();
   SaveReport mine = LocalReport(*save, wait);
-  if (wait) mine.gives_up = WantsToGiveUp();
+  if (wait) mine.gives_up = ShouldGiveUp();
   if (comm_.rank() == 0 && options_.now() - save->start >= options_.patience) mine.stuck = 1;
   std::vector<SaveReport> reports(static_cast<std::size_t>(comm_.size()));
   const std::vector<std::int64_t> counts(reports.size(), kReportWords);
@@ -258,7 +258,7 @@ void CheckpointWriter::WarnWhenLate(PendingSave& save, std::span<const SaveRepor
 }
 
 // Uses the clock of rank 0.
-GiveUp CheckpointWriter::WantsToGiveUp() const {
+GiveUp CheckpointWriter::ShouldGiveUp() const {
   const GiveUp asked = options_.give_up ? options_.give_up() : GiveUp::kNo;
   const bool limited = wait_began_ && options_.end_patience.count() > 0;
   if (asked != GiveUp::kNo || comm_.rank() != 0 || !limited) return asked;

@@ -178,7 +178,7 @@ class CheckpointWriter {
   // The report of this rank about it, after at most options.exchange_every.
   SaveReport LocalReport(const PendingSave& save, bool wait);
   void WarnWhenLate(PendingSave& save, std::span<const SaveReport> reports);
-  [[nodiscard]] GiveUp WantsToGiveUp() const;
+  [[nodiscard]] GiveUp ShouldGiveUp() const;
   Status StopWaiting(const PendingSave& save, GiveUp why);
   void Commit(const SavePtr& save, std::span<const SaveReport> reports);
   Status Fail(const SavePtr& save);

@@ -284,7 +284,7 @@ Status CheckPipeline(const Job& job) {
                       " stages, found ", pipeline.blocks.size()));
   }
   if (job.batch.recompute == Recompute::kBlocks) {
-    return Bad("pipeline: is not offered with recompute yet, expected none, found blocks");
+    return Bad("pipeline: is not supported with recompute yet, expected none, found blocks");
   }
   if (job.noise_scale_every > 0) {
     return Bad(

@@ -205,7 +205,7 @@ Result<Job> ParseJobText(std::string_view text, std::string_view file_name, Verb
 Result<Job> LoadJob(const std::string& path, Verb verb) {
   GACCD_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, ErrorKind::kConfig));
   GACCD_ASSIGN_OR_RETURN(Job job, ParseJobText(text, path, verb));
-  job.folder = FolderOf(path);
+  job.folder = ParentFolder(path);
   return job;
 }
 

@@ -57,12 +57,12 @@ Result<std::string> Print(const Plan& plan, const Flags& flags, const Job& job) 
 Status CheckPipelineFlags(const Flags& flags) {
   if (flags.micro_batch_auto) {
     return {ErrorKind::kConfig,
-            "pipeline: expected a micro-batch, --micro-batch=auto is not offered with it yet"};
+            "pipeline: expected a micro-batch, --micro-batch=auto is not supported with it yet"};
   }
   const bool measured = flags.speed == "measured";
   if (measured || flags.rebalance == Rebalance::kAuto) {
     return {ErrorKind::kConfig,
-            StrCat("pipeline: loads by measured speeds are not offered with it yet, found ",
+            StrCat("pipeline: loads by measured speeds are not supported with it yet, found ",
                    measured ? "--speed=measured" : "--rebalance=auto")};
   }
   if (flags.on_nonfinite == OnNonfinite::kDropMicroBatch) {

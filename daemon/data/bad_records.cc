@@ -25,12 +25,12 @@ class SkippingDataset : public Dataset {
 
   [[nodiscard]] std::string conversions() const override { return base_->conversions(); }
   [[nodiscard]] std::int64_t Length(std::int64_t index) const override {
-    return base_->Length(GoodFor(index));
+    return base_->Length(ReplacementFor(index));
   }
 
   [[nodiscard]] std::int64_t CountUnlabelled(std::span<const std::int64_t> indices) const override {
     std::vector<std::int64_t> good;
-    for (const std::int64_t index : indices) good.push_back(GoodFor(index));
+    for (const std::int64_t index : indices) good.push_back(ReplacementFor(index));
     return base_->CountUnlabelled(good);
   }
 
@@ -40,13 +40,13 @@ class SkippingDataset : public Dataset {
     std::array<void*, kMaxTensors> memory{};
     for (std::size_t at = 0; at < indices.size(); at += kPart) {
       const std::size_t count = std::min(kPart, indices.size() - at);
-      for (std::size_t i = 0; i < count; ++i) good[i] = GoodFor(indices[at + i]);
+      for (std::size_t i = 0; i < count; ++i) good[i] = ReplacementFor(indices[at + i]);
       base_->Gather(std::span(good).first(count), Rows(spec(), out, at, count, memory));
     }
   }
 
  private:
-  [[nodiscard]] virtual std::int64_t GoodFor(std::int64_t sample) const = 0;
+  [[nodiscard]] virtual std::int64_t ReplacementFor(std::int64_t sample) const = 0;
 
   std::unique_ptr<Dataset> base_;
   std::vector<BadRecord> bad_;  // by sample
@@ -57,7 +57,7 @@ class ReplacingDataset final : public SkippingDataset {
   using SkippingDataset::SkippingDataset;
 
  private:
-  [[nodiscard]] std::int64_t GoodFor(std::int64_t sample) const override {
+  [[nodiscard]] std::int64_t ReplacementFor(std::int64_t sample) const override {
     const auto found = std::ranges::lower_bound(bad_records(), sample, {}, &BadRecord::sample);
     return found != bad_records().end() && found->sample == sample ? found->replacement : sample;
   }
@@ -77,7 +77,7 @@ class SmallerDataset final : public SkippingDataset {
   }
 
  private:
-  [[nodiscard]] std::int64_t GoodFor(std::int64_t sample) const override {
+  [[nodiscard]] std::int64_t ReplacementFor(std::int64_t sample) const override {
     return sample + (std::ranges::upper_bound(good_before_, sample) - good_before_.begin());
   }
 

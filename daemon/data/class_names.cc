@@ -99,7 +99,7 @@ ClassNames ReadWeightsClassNames(const std::string& path,
   if (const auto own = metadata.find(kMetadataKey); own != metadata.end()) {
     return {ParseClassNames(own->second), path};
   }
-  const std::string config = FolderOf(path) + "/config.json";
+  const std::string config = ParentFolder(path) + "/config.json";
   const auto text = ReadStart(config, kMaxTextBytes);
   if (!text.ok()) return {};
   const auto parsed = Json::ParseObject(*text);

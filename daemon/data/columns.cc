@@ -225,7 +225,7 @@ GACCD_SIMD_CLONES bool AnyOutside(const std::byte* data, std::size_t count, std:
 }
 
 template <typename T>
-GACCD_SIMD_CLONES bool AnyNoWeight(const std::byte* data, std::size_t count) {
+GACCD_SIMD_CLONES bool AnyInvalidWeight(const std::byte* data, std::size_t count) {
   std::uint32_t any = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const auto value = static_cast<float>(Load<T>(data, i));
@@ -350,7 +350,7 @@ Status CheckWeights(const Column& column, std::int64_t samples, BadRecords* bad,
                               +Load<T>(data, 0),
                               PositionText(column, sample, at, !column.spec.shape.empty()))});
     };
-    return Scan(column, samples, "weights", share, AnyNoWeight<T>, report);
+    return Scan(column, samples, "weights", share, AnyInvalidWeight<T>, report);
   });
 }
 

@@ -52,7 +52,7 @@ Result<std::string> ComputeSha256(std::span<const std::byte> bytes, NodeShare* s
 
 }  // namespace
 
-std::string DataJsonPath(const std::string& path) { return FolderOf(path) + "/data.json"; }
+std::string DataJsonPath(const std::string& path) { return ParentFolder(path) + "/data.json"; }
 
 std::vector<std::string> PreparedClasses(std::string_view text, const std::string& path) {
   const Json data = Json::Parse(text).value_or(Json());

@@ -151,7 +151,7 @@ std::string TokenizerPath(const SourceSpec& source) {
   std::string tokens;
   if (const auto* rows = std::get_if<TokensSpec>(&source)) tokens = rows->tokens;
   if (const auto* stream = std::get_if<StreamSpec>(&source)) tokens = stream->path;
-  return tokens.empty() ? tokens : FolderOf(tokens) + "/tokenizer.json";
+  return tokens.empty() ? tokens : ParentFolder(tokens) + "/tokenizer.json";
 }
 
 Result<std::string> ReadTokenizer(const std::string& path) {
@@ -170,7 +170,7 @@ Status CheckTokenizers(const Job& job, const std::string& weights) {
   const DataSpec data = WithAbsolutePaths(job).data;
   std::set<std::string> paths = {TokenizerPath(data.train)};
   if (data.eval) paths.insert(TokenizerPath(*data.eval));
-  if (!weights.empty()) paths.insert(FolderOf(weights) + "/tokenizer.json");
+  if (!weights.empty()) paths.insert(ParentFolder(weights) + "/tokenizer.json");
   std::erase_if(paths, [](const std::string& path) { return path.empty() || !PathExists(path); });
   if (paths.size() < 2) return Status::Ok();
   const std::string& first = *paths.begin();

@@ -3,8 +3,8 @@
 // not.
 //
 // On a CPU a call has finished its work when it returns. On a GPU a call enqueues its work, unless
-// its comment says that it waits, and the kernels follow the UpdateControl in GPU memory. Used by
-// one thread. After an error only functions that read may be called.
+// its comment says that it waits, and the kernels read the UpdateControl in GPU memory. Used by one
+// thread. After an error only functions that read may be called.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ struct UpdateSlot {
   std::span<double> control_words;
 };
 
-// Points in time of an update, in this order.
+// Timestamps of an update, in this order.
 enum class UpdateMark : std::uint8_t { kBegin, kComputed, kReduced, kEnd };
 
 // Applied after a step: parameters[element] <= most.
@@ -88,8 +88,8 @@ class Backend {
   virtual Status Begin(const UpdateSlot& slot, double lr) = 0;
   // The following micro-steps use the inputs of this page.
   virtual Status SetInputs(const UpdateSlot& slot) = 0;
-  // Whether the device has no work left in this update, so that time the host waits is also idle
-  // time of the device.
+  // Whether the device has no work left in this update: then the device is idle while the host
+  // waits.
   virtual Result<bool> Idle(const UpdateSlot& slot) = 0;
   // Forward, backward, accumulate; adds to the sums. With a contrastive loss: backward from the
   // gradients of the representations of these samples, which begin at sample `first` of this rank.

@@ -14,10 +14,10 @@
 
 namespace gaccd {
 
-// Shards the optimiser among ranks with the same parameters. If a part would be the whole, nothing
-// is sharded.
+// Shards the optimiser among ranks with the same parameters. If there would be only one part,
+// nothing is sharded.
 Status CpuBackend::DivideState(Communicator& comm, Sharding mode, const FlatLayout& layout) {
-  if (ShardGrid::Of(mode, CountRanksByNode(comm.topology())).parts() == 1) return Status::Ok();
+  if (ShardGrid::Make(mode, CountRanksByNode(comm.topology())).parts() == 1) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(shards_, ShardExchange::Make(comm, mode, layout, state_buffers_));
   const ShardPart& part = shards_->own();
   own_ = {.first = own_.first + part.first,
@@ -67,7 +67,7 @@ Status CpuBackend::Create(const EngineOptions& options) {
                       CountResidentBytes(std::as_bytes(parameters));
   }
   const FlatLayout& layout = model_.layout();
-  OptimizerRanges ranges = OptimizerRanges::Of(layout, own_);
+  OptimizerRanges ranges = OptimizerRanges::Make(layout, own_);
   const auto state = static_cast<std::size_t>(StateElements(options.optimizer, ranges.elements()));
   GACCD_ASSIGN_OR_RETURN(state_memory_,
                          HostBuffer::Allocate(state * sizeof(float), "optimiser state"));
@@ -227,7 +227,7 @@ Result<double> CpuBackend::SumSquares() {
 Status CpuBackend::Measure() {
   // Values per micro-batch are stored among the gradients of all parts.
   if (shards_ && model_.micro_values() > 0) GACCD_RETURN_IF_ERROR(graph_.Run(gather_gradients_));
-  replica_->TakeMicroStatistics();
+  replica_->MoveMicroStatistics();
   GACCD_ASSIGN_OR_RETURN(const double squares, SumSquares());
   // An update that would make the running statistics non-finite is not finite.
   const bool finite = replica_->RunningStatisticsStayFinite();

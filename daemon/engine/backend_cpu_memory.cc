@@ -9,7 +9,7 @@ namespace gaccd {
 namespace {
 
 // Reader of this rank's values, for gathers over a pipeline.
-PipelineExchange::OwnValues ReaderOfOwnValues(std::span<const float> own) {
+PipelineExchange::OwnValues MakeOwnValuesReader(std::span<const float> own) {
   return [own](std::int64_t first, std::span<float> out) {
     std::ranges::copy(own.subspan(static_cast<std::size_t>(first), out.size()), out.begin());
     return Status::Ok();
@@ -35,7 +35,7 @@ Status CpuBackend::CopyOut(std::string_view /*what*/, EngineBuffer from, std::in
   if (shards_ && from == EngineBuffer::kGradients && reduced_) {
     GACCD_RETURN_IF_ERROR(graph_.Run(gather_gradients_));
   }
-  if (pipeline_) return pipeline_->GatherFlat(ReaderOfOwnValues(Stage(Buffer(from))), first, to);
+  if (pipeline_) return pipeline_->GatherFlat(MakeOwnValuesReader(Stage(Buffer(from))), first, to);
   std::ranges::copy(Buffer(from).subspan(static_cast<std::size_t>(first), to.size()), to.begin());
   return Status::Ok();
 }
@@ -62,7 +62,7 @@ Status CpuBackend::GatherState(std::int64_t first, std::span<float> out) {
     GACCD_RETURN_IF_ERROR(shards_->GatherState(state, 0, of_stage));
     state = of_stage;
   }
-  if (pipeline_) return pipeline_->GatherState(ReaderOfOwnValues(state), first, out);
+  if (pipeline_) return pipeline_->GatherState(MakeOwnValuesReader(state), first, out);
   std::ranges::copy(state.subspan(static_cast<std::size_t>(first), out.size()), out.begin());
   return Status::Ok();
 }

@@ -22,8 +22,9 @@ Status CudaBackend::Begin(const UpdateSlot& slot, double lr) {
 }
 
 Result<bool> CudaBackend::Idle(const UpdateSlot& slot) {
-  GACCD_ASSIGN_OR_RETURN(const bool begun, waiter_.Happened(slots_->event(slot, UpdateMark::kBegin),
-                                                            "start of an update"));
+  GACCD_ASSIGN_OR_RETURN(
+      const bool begun,
+      waiter_.HasCompleted(slots_->event(slot, UpdateMark::kBegin), "start of an update"));
   GACCD_ASSIGN_OR_RETURN(const bool idle, uploads_->Idle());
   return begun && idle;
 }
@@ -78,7 +79,7 @@ Status CudaBackend::RunSegment(const BatchView& batch, std::int64_t micro_batch,
     return {ErrorKind::kInternal,
             StrCat("expected a micro-batch below ", kept_.size(), ", found ", micro_batch)};
   }
-  if (segment == 0) GACCD_RETURN_IF_ERROR(TakeBatch(batch, micro_batch));
+  if (segment == 0) GACCD_RETURN_IF_ERROR(UploadBatch(batch, micro_batch));
   const BatchSize size = kept_[static_cast<std::size_t>(micro_batch)];
   const int slot = kept_slots_[static_cast<std::size_t>(micro_batch)];
   CudaReplica::LossPlace loss;
@@ -93,7 +94,7 @@ Status CudaBackend::RunSegment(const BatchView& batch, std::int64_t micro_batch,
 
 // If an update has one micro-batch there are two slots, so that the next one is copied while it is
 // computed.
-Status CudaBackend::TakeBatch(const BatchView& batch, std::int64_t micro_batch) {
+Status CudaBackend::UploadBatch(const BatchView& batch, std::int64_t micro_batch) {
   const auto at = static_cast<std::size_t>(micro_batch);
   kept_[at] = batch.size();
   if (batch.samples == 0) {
@@ -201,7 +202,7 @@ Status CudaBackend::End(const UpdateSlot& slot) {
 
 Result<bool> CudaBackend::Finished(const UpdateSlot& slot, bool wait) {
   const CudaEvent& end = slots_->event(slot, UpdateMark::kEnd);
-  if (!wait) return waiter_.Happened(end, "update");
+  if (!wait) return waiter_.HasCompleted(end, "update");
   GACCD_RETURN_IF_ERROR(waiter_.Wait(end, "update"));
   return true;
 }

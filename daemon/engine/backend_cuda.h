@@ -102,7 +102,7 @@ class CudaBackend final : public Backend {
   void LogNotes();  // logs the notes of the kernel preparation
   Status EmptyMicroStep(StepPlace place);
   Status ClearGradients();
-  Status TakeBatch(const BatchView& batch, std::int64_t micro_batch);
+  Status UploadBatch(const BatchView& batch, std::int64_t micro_batch);
   Status EndMicroStep(const double* loss_sum, const double* divisor, std::int64_t samples,
                       StepPlace place);
   // Copies in the part of the whole state that this rank updates.
@@ -110,7 +110,7 @@ class CudaBackend final : public Backend {
   // Pipeline stages: backend_cuda_stage.cc.
   Status RecordStage();
   Status StartPipeline();
-  Status TakeStageBatch(const BatchView& batch, std::int64_t micro_batch);
+  Status UploadStageBatch(const BatchView& batch, std::int64_t micro_batch);
   Status ReceiveMessage(Replica::Message which, const Result<MutableBuffer>& value,
                         std::int64_t micro_batch);
   Status SendMessage(Replica::Message which, const Result<MutableBuffer>& value);

@@ -35,8 +35,8 @@ bool CudaBackend::Finish() {
     if (ended.ok()) continue;
     // One communicator has failed; the streams may also wait for ranks of the others.
     if (pipeline_ != nullptr) {
-      pipeline_->GiveUp(ended);
-      comm_.GiveUp(ended);
+      pipeline_->CancelPending(ended);
+      comm_.CancelPending(ended);
     }
     if (!DeviceWaiter::FinishesWithin(stream, kFinishLimit)) return false;
   }
@@ -145,8 +145,8 @@ DeviceMemory CudaBackend::PlannedMemory(bool gradients) const {
   memory.Add("control",
              static_cast<std::int64_t>(words_bytes() +
                                        NormScratchBytes(static_cast<std::int64_t>(elements()))));
-  memory.Add("control",
-             CudaOptimizer::TableBytes(OptimizerRanges::Of(model_.layout(), own_), own_.elements));
+  memory.Add("control", CudaOptimizer::TableBytes(OptimizerRanges::Make(model_.layout(), own_),
+                                                  own_.elements));
   if (shards_ != nullptr) memory.Add("control", shards_->bytes());
   return memory;
 }
@@ -246,7 +246,7 @@ Status CudaBackend::PrepareReplica() {
   hooks.finish = [this](const double* loss_sum, const double* divisor, std::int64_t samples,
                         StepPlace place) -> Status {
     GACCD_RETURN_IF_ERROR(EndMicroStep(loss_sum, divisor, samples, place));
-    return place.last && reduction_ != nullptr ? reduction_->EndOfRecording() : Status::Ok();
+    return place.last && reduction_ != nullptr ? reduction_->EndRecording() : Status::Ok();
   };
   GACCD_RETURN_IF_ERROR(replica_->Prepare(
       {.parameters = parameters_.as<float>(),
@@ -281,7 +281,7 @@ Status CudaBackend::CreateOptimizer() {
   if (shards_ != nullptr) buffers.copy = nullptr;
   GACCD_ASSIGN_OR_RETURN(
       optimizer_, CudaOptimizer::Create(options_.optimizer,
-                                        OptimizerRanges::Of(model_.layout(), own_), buffers));
+                                        OptimizerRanges::Make(model_.layout(), own_), buffers));
   return Status::Ok();
 }
 
@@ -293,9 +293,9 @@ void CudaBackend::LogNotes() {
                    choices.path().empty() ? "" : "; later runs take them from ", choices.path()));
   }
   choices.Save();
-  for (const std::string& note : context_->choices().TakeNotes()) LogInfo(note);
-  for (const std::string& warning : context_->choices().TakeWarnings()) LogWarning(warning);
-  for (const std::string& warning : context_->TakeWarnings()) LogWarning(warning);
+  for (const std::string& note : context_->choices().DrainNotes()) LogInfo(note);
+  for (const std::string& warning : context_->choices().DrainWarnings()) LogWarning(warning);
+  for (const std::string& warning : context_->DrainWarnings()) LogWarning(warning);
 }
 
 Result<BackendPtr> MakeCudaBackend(Communicator& comm, const Model& model,

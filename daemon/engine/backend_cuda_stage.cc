@@ -50,7 +50,7 @@ Status CudaBackend::RecordStage() {
   return Status::Ok();
 }
 
-Status CudaBackend::TakeStageBatch(const BatchView& batch, std::int64_t micro_batch) {
+Status CudaBackend::UploadStageBatch(const BatchView& batch, std::int64_t micro_batch) {
   const auto place = static_cast<std::size_t>(micro_batch) % kept_.size();
   kept_[place] = batch.size();
   if (batch.samples > 0) {
@@ -82,7 +82,7 @@ Status CudaBackend::RunStage(const BatchView& batch, std::int64_t micro_batch,
                              std::int64_t segment) {
   const PipelineStage& stage = *model_.stage();
   if (segment == 1 && stage.last()) return Status::Ok();  // done with the forward
-  if (segment == 0) GACCD_RETURN_IF_ERROR(TakeStageBatch(batch, micro_batch));
+  if (segment == 0) GACCD_RETURN_IF_ERROR(UploadStageBatch(batch, micro_batch));
   const auto place = static_cast<std::size_t>(micro_batch) % kept_.size();
   const BatchSize size = kept_[place];
   if (size.samples == 0) {

@@ -22,7 +22,7 @@ Result<int> BatchUploads::Upload(const BatchView& batch) {
 }
 
 Status BatchUploads::UploadTo(int slot, const BatchView& batch) {
-  // An event that was never recorded counts as happened.
+  // An event that was never recorded counts as completed.
   GACCD_RETURN_IF_ERROR(CudaStatus(
       cudaStreamWaitEvent(context_->copy(), free_[static_cast<std::size_t>(slot)].get(), 0),
       "wait for a free input slot"));
@@ -51,7 +51,7 @@ Status BatchUploads::NextCall() {
 
 Result<bool> BatchUploads::Idle() {
   for (const CudaEvent& event : free_) {
-    GACCD_ASSIGN_OR_RETURN(const bool over, waiter_->Happened(event, "micro-step"));
+    GACCD_ASSIGN_OR_RETURN(const bool over, waiter_->HasCompleted(event, "micro-step"));
     if (!over) return false;
   }
   return true;

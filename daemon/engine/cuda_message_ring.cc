@@ -49,7 +49,7 @@ Result<const void*> CudaMessageRing::Receive(const ConstBuffer& value, std::int6
                          ", found ", value.bytes(), " in ", place));
   }
   void* const memory = memory_.as<std::byte>() + place * bytes_;
-  // An event that was never recorded counts as happened.
+  // An event that was never recorded counts as completed.
   GACCD_RETURN_IF_ERROR(WaitFor(free_[static_cast<std::size_t>(place)], stream_.get()));
   GACCD_RETURN_IF_ERROR(link_->Receive({memory, value.count, value.dtype, MemoryKind::kCuda},
                                        peer(), stream_.handle()));

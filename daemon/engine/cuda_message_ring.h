@@ -3,7 +3,7 @@
 // places is used in turn (replica/stage_messages.h). Streams wait; the host does not:
 //
 //   receive   ring: free[place] | receive | arrived      compute: arrived | kernels | free[place]
-//   send      compute: left[place] | copy | made         ring: made | send | left[place]
+//   send      compute: sent[place] | copy | copied       ring: copied | send | sent[place]
 //
 // Used by one thread.
 #pragma once
@@ -50,7 +50,7 @@ class CudaMessageRing {
 
   // The first error of enqueued work.
   Status Poll() { return link_->Poll(); }
-  void GiveUp(const Status& error) { link_->GiveUp(error); }
+  void CancelPending(const Status& error) { link_->CancelPending(error); }
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
 
  private:

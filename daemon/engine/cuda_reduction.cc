@@ -69,7 +69,7 @@ Status CudaReduction::Ready(std::size_t parameter) {
   return --missing_[bucket] == 0 ? Mark(bucket) : Status::Ok();
 }
 
-Status CudaReduction::EndOfRecording() {
+Status CudaReduction::EndRecording() {
   // Gradients that no kernel writes are complete too.
   for (std::size_t bucket = 0; bucket < missing_.size(); ++bucket) {
     if (missing_[bucket] > 0) GACCD_RETURN_IF_ERROR(Mark(bucket));

@@ -44,11 +44,11 @@ class CudaReduction {
                                                        const CudaReductionOptions& options);
 
   // StartRecording(): before a last micro-step is recorded; also discards a recording that was not
-  // completed. Ready(): while recording, when the gradient is complete. EndOfRecording(): when the
+  // completed. Ready(): while recording, when the gradient is complete. EndRecording(): when the
   // micro-step is recorded.
   void StartRecording();
   Status Ready(std::size_t parameter);
-  Status EndOfRecording();
+  Status EndRecording();
   // For a last micro-step without samples: sets all marks now.
   Status MarkAll();
 

@@ -4,7 +4,7 @@
 
 namespace gaccd {
 
-Result<bool> DeviceWaiter::Happened(const CudaEvent& event, std::string_view what) {
+Result<bool> DeviceWaiter::HasCompleted(const CudaEvent& event, std::string_view what) {
   const cudaError_t answer = cudaEventQuery(event.get());
   if (answer == cudaErrorNotReady) {
     (void)cudaGetLastError();  // an answer, not an error: the next check must not find it
@@ -22,7 +22,7 @@ Status DeviceWaiter::Wait(const CudaEvent& event, std::string_view what) {
   constexpr int kYieldPolls = 200;
   constexpr int kShortSleeps = 2000;  // of 20 us, which last 70 us or more
   for (int asked = 0;; ++asked) {
-    GACCD_ASSIGN_OR_RETURN(const bool happened, Happened(event, what));
+    GACCD_ASSIGN_OR_RETURN(const bool happened, HasCompleted(event, what));
     if (happened) return Status::Ok();
     if (asked < kYieldPolls) {
       std::this_thread::yield();

@@ -19,9 +19,9 @@ class DeviceWaiter {
   // functions below.
   void AlsoPoll(std::function<Status()> poll) { also_ = std::move(poll); }
 
-  // Whether `event` has happened. Returns errors of the device and of the communicator: data of an
+  // Whether `event` has completed. Returns errors of the device and of the communicator: data of an
   // aborted collective are not a result.
-  Result<bool> Happened(const CudaEvent& event, std::string_view what);
+  Result<bool> HasCompleted(const CudaEvent& event, std::string_view what);
   Status Wait(const CudaEvent& event, std::string_view what);
   // Waits until everything enqueued on `stream` so far is done.
   Status WaitForStream(cudaStream_t stream, std::string_view what);

@@ -30,7 +30,7 @@ DividedSteps::DividedSteps(const Model& model, const std::set<std::int64_t>& pla
       backend_(backend),
       most_(planned.empty() ? std::numeric_limits<std::int64_t>::max() : *planned.rbegin()) {}
 
-Status DividedSteps::TakeMemory() {
+Status DividedSteps::RetryAllocation() {
   if (backend_.shortage().ok()) return Status::Ok();
   if (planned_.empty()) return backend_.shortage();
   return Halve(most_, /*rest=*/0, backend_.shortage());

@@ -3,9 +3,9 @@
 // memory. Every prediction weighs 1/N whatever the micro-batch size, so the sums are the same up to
 // rounding, and other ranks are not involved. The smaller size is kept. Used by one thread.
 //
-// The shortage ends the run if parts would compute something else (statistics over a micro-batch or
-// over the update, a loss or collective operations over several micro-batches), after kMaxRetries
-// retries, or with one sample left.
+// The shortage ends the run if parts would compute a different result (statistics over a
+// micro-batch or over the update, a loss or collective operations over several micro-batches),
+// after kMaxRetries retries, or with one sample left.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +46,7 @@ class DividedSteps {
 
   // Call once before the first update: retries with smaller sizes if the backend was made without
   // memory for its micro-steps.
-  Status TakeMemory();
+  Status RetryAllocation();
   // Update `update` (from 0) begins.
   void Begin(std::int64_t update);
   // See Backend::MicroStep(). kConfig, with advice, if memory is short and the step is not retried.

@@ -150,7 +150,7 @@ Result<std::unique_ptr<Engine>> MakeEngine(Communicator& comm, const Model& mode
                                            const EngineOptions& options) {
   GACCD_ASSIGN_OR_RETURN(BackendPtr backend, MakeBackend(comm, model, options));
   auto engine = std::make_unique<Engine>(comm, model, options, std::move(backend));
-  GACCD_RETURN_IF_ERROR(engine->divided_steps().TakeMemory());
+  GACCD_RETURN_IF_ERROR(engine->divided_steps().RetryAllocation());
   return engine;
 }
 

@@ -16,7 +16,7 @@
 // are. MeasureGradient(), Optimize() and functions marked "sharded: collective" communicate too.
 //
 // Used by the thread that made it. A phase called out of order is kInternal. After an error only
-// the destructor may be called; after one of TakeResult() also Probe() and reads of buffers.
+// the destructor may be called; after one of PopResult() also Probe() and reads of buffers.
 #pragma once
 
 #include <array>
@@ -98,7 +98,7 @@ class Engine final {
   // parameters and averages; the next call swaps them back. In between only Evaluate() and
   // GetParameters() may be called. REQUIRES: no update is in progress. (Sharded: collective.)
   Status ExchangeAverages() { return backend_->ExchangeAverages(); }
-  // The gradients: those of the loss of the update whose result was taken last, summed over the
+  // The gradients: those of the update whose result PopResult() returned last, summed over the
   // ranks, before clipping (sharded: collective); or those of the last Probe().
   Status GetGradients(std::span<float> gradients);
   // Digest of the parameters (ComputeDigest() in daemon/optim/digest.h). Waits for the device.
@@ -140,16 +140,16 @@ class Engine final {
   Status Reduce();
   // 3. Checks for non-finite values.  4. Global norm.
   Status MeasureGradient();
-  // 5. Audit: counted samples == settings.samples. The result is returned by TakeResult().
+  // 5. Audit: counted samples == settings.samples. The result is returned by PopResult().
   Status Audit();
   // 6. Clip once.  7. Optimiser step and parameter averages, unless 3 or 5 failed.
   Status Optimize();
   // 8. Ends the update: the next first micro-step overwrites the accumulators.
   Status End();
 
-  // How many updates may be in flight when the next one begins; the results of earlier ones must
-  // have been taken. The same on all ranks, so that all have issued the same collectives when one
-  // of them stops. 0 if an update may turn out not to count (tolerate_nonfinite), as the AdamW
+  // How many updates may be in flight when the next one begins; PopResult() must have returned the
+  // results of earlier ones. The same on all ranks, so that all have issued the same collectives
+  // when one of them stops. 0 if an update may be skipped (tolerate_nonfinite), as the AdamW
   // factors of the next one depend on that.
   [[nodiscard]] int updates_in_flight() const {
     return backend_->immediate() || options_.tolerate_nonfinite
@@ -160,13 +160,13 @@ class Engine final {
   // `wait` is false, or if there is none. kNoRequeue: loss or gradient is not finite; kData: D is 0
   // (both on every rank alike); kInternal: the audit failed. With such an error the parameters are
   // those of the previous update.
-  Result<std::optional<UpdateResult>> TakeResult(bool wait);
+  Result<std::optional<UpdateResult>> PopResult(bool wait);
 
   // Forward and backward of one micro-batch alone, to locate non-finite values. Returns the sum of
   // its losses; the gradients are then those of this micro-batch, each prediction weighted as in
   // the last update. Not collective, so kNoRequeue unless can_probe(). Waits for the device. With a
-  // contrastive loss the other samples of the micro-batch are the negatives. REQUIRES: all results
-  // were taken, or were kNoRequeue.
+  // contrastive loss the other samples of the micro-batch are the negatives. REQUIRES: PopResult()
+  // has returned the results of all updates, or kNoRequeue.
   Result<double> Probe(const BatchView& batch);
   // Whether a micro-batch can be computed without the others.
   [[nodiscard]] bool can_probe() const {
@@ -200,7 +200,7 @@ class Engine final {
     kAudit,
     kOptimize
   };
-  // An update whose result was not taken.
+  // An update whose result PopResult() has not returned yet.
   struct InFlight {
     UpdateSlot slot;
     UpdateSettings settings;
@@ -237,7 +237,7 @@ class Engine final {
   std::size_t oldest_ = 0;
   std::size_t count_ = 0;
   double loss_scale_ = 1;  // of the update whose inputs are on the device
-  // N/D divided by the loss scale, of the update whose result was taken last
+  // N/D divided by the loss scale, of the update whose result PopResult() returned last
   double correction_ = 1;
   LapTimer host_;
 };

@@ -222,7 +222,7 @@ Status Engine::End() {
   return backend_->End(current().slot);
 }
 
-Result<std::optional<UpdateResult>> Engine::TakeResult(bool wait) {
+Result<std::optional<UpdateResult>> Engine::PopResult(bool wait) {
   if (count_ == (open() ? 1U : 0U)) return std::optional<UpdateResult>();
   const InFlight& update = updates_[oldest_];
   GACCD_ASSIGN_OR_RETURN(const bool finished, backend_->Finished(update.slot, wait));

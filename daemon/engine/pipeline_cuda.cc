@@ -10,7 +10,7 @@ namespace {
 
 using Message = Replica::Message;
 
-std::string_view NameOf(Message which) {
+std::string_view MessageName(Message which) {
   switch (which) {
     case Message::kReceived:
       return "values from the stage before";
@@ -126,15 +126,15 @@ Status CudaPipeline::Poll() {
   for (std::size_t i = 0; i < rings_.size(); ++i) {
     if (!rings_[i]) continue;
     const Status status = rings_[i]->Poll();
-    if (!status.ok()) return status.WithContext(NameOf(static_cast<Message>(i)));
+    if (!status.ok()) return status.WithContext(MessageName(static_cast<Message>(i)));
   }
   return exchange_->Poll();
 }
 
-void CudaPipeline::GiveUp(const Status& error) {
-  exchange_->GiveUp(error);
+void CudaPipeline::CancelPending(const Status& error) {
+  exchange_->CancelPending(error);
   for (auto& ring : rings_) {
-    if (ring) ring->GiveUp(error);
+    if (ring) ring->CancelPending(error);
   }
 }
 

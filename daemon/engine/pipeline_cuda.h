@@ -62,9 +62,9 @@ class CudaPipeline {
   // stage.
   Status Judge(UpdateControl* control, void* scratch, cudaStream_t stream);
 
-  // The first error of enqueued work. GiveUp() ends all of it (Communicator::GiveUp).
+  // The first error of enqueued work. CancelPending() ends all of it (Communicator::CancelPending).
   Status Poll();
-  void GiveUp(const Status& error);
+  void CancelPending(const Status& error);
   [[nodiscard]] std::vector<cudaStream_t> streams() const;
 
  private:

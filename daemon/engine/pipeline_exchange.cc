@@ -12,7 +12,7 @@ namespace {
 constexpr std::int64_t kGathered = std::int64_t{1} << 18;
 
 template <typename T>
-std::span<T> PartOf(std::span<T> values, std::int64_t first, std::int64_t count) {
+std::span<T> Subspan(std::span<T> values, std::int64_t first, std::int64_t count) {
   return values.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
 }
 
@@ -26,7 +26,7 @@ Result<std::unique_ptr<PipelineExchange>> PipelineExchange::Make(Communicator& c
   const int stages = static_cast<int>(stage.stages());
   if (comm.size() % stages != 0) {
     return Status(ErrorKind::kConfig, StrCat("pipeline: expected a multiple of ", stages,
-                                             " ranks, one a stage, found ", comm.size()));
+                                             " ranks, one per stage, found ", comm.size()));
   }
   std::unique_ptr<PipelineExchange> made(
       new PipelineExchange(stage, layout, places, state_buffers));
@@ -43,7 +43,7 @@ Result<std::unique_ptr<PipelineExchange>> PipelineExchange::Make(Communicator& c
 }
 
 std::span<float> PipelineExchange::Own(std::span<float> whole) const {
-  return PartOf(whole, stage_.own().first, stage_.own().elements);
+  return Subspan(whole, stage_.own().first, stage_.own().elements);
 }
 
 MutableBuffer PipelineExchange::Shared(const MutableBuffer& whole,
@@ -109,11 +109,11 @@ Status PipelineExchange::Poll() {
   return Status::Ok();
 }
 
-void PipelineExchange::GiveUp(const Status& error) {
-  pipeline_->GiveUp(error);
-  same_stage_->GiveUp(error);
+void PipelineExchange::CancelPending(const Status& error) {
+  pipeline_->CancelPending(error);
+  same_stage_->CancelPending(error);
   for (const auto& sharing : sharing_) {
-    if (sharing) sharing->GiveUp(error);
+    if (sharing) sharing->CancelPending(error);
   }
 }
 
@@ -135,15 +135,15 @@ Status PipelineExchange::GatherParts(std::span<const Range> parts, const OwnValu
     std::ranges::transform(parts, counts.begin(),
                            [&](const Range& part) { return common(part, here).elements; });
     const Range given = common(mine, here);
-    const auto gathered = PartOf(std::span(piece), 0, here.elements);
-    const auto values = PartOf(std::span(from_here), 0, given.elements);
+    const auto gathered = Subspan(std::span(piece), 0, here.elements);
+    const auto values = Subspan(std::span(from_here), 0, given.elements);
     if (!values.empty()) GACCD_RETURN_IF_ERROR(own(given.first - mine.first, values));
     GACCD_RETURN_IF_ERROR(
         pipeline_->AllGather(View(std::span<const float>(values)), counts, View(gathered)));
     const Range wanted = common({first, std::ssize(out)}, {begin + i, here.elements});
     if (wanted.elements == 0) continue;
-    std::ranges::copy(PartOf(gathered, wanted.first - begin - i, wanted.elements),
-                      PartOf(out, wanted.first - first, wanted.elements).begin());
+    std::ranges::copy(Subspan(gathered, wanted.first - begin - i, wanted.elements),
+                      Subspan(out, wanted.first - first, wanted.elements).begin());
   }
   return Status::Ok();
 }

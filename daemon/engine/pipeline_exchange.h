@@ -66,9 +66,9 @@ class PipelineExchange {
   // Records the copies of shared parameters from their owners, to run after a step.
   Status RecordSendShared(UpdateGraph& graph, const MutableBuffer& parameters,
                           StreamHandle stream = {}) const;
-  // The first error of enqueued work. GiveUp() ends all of it (Communicator::GiveUp).
+  // The first error of enqueued work. CancelPending() ends all of it (Communicator::CancelPending).
   Status Poll();
-  void GiveUp(const Status& error);
+  void CancelPending(const Status& error);
 
   // Copies elements [first, first + out.size()) of a whole buffer or state; every rank chooses its
   // range. own: returns elements of the own part, or of the state of the own stage, from `first`

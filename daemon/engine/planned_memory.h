@@ -9,9 +9,9 @@
 namespace gaccd {
 
 // The planned Engine::memory() of MakeEngine() with these options. Exact on a CPU; parameters,
-// gradients and packed weights are mapped but not touched meanwhile. On a GPU it excludes what only
-// that GPU knows and what is small: kernel scratch (except columns of f32 convolutions), scratch of
-// exchanges, tables of the optimiser, memory of libraries. parts: the number of parts of the
+// gradients and packed weights are mapped but not touched meanwhile. On a GPU it excludes memory
+// that depends on the GPU or is small: kernel scratch (except columns of f32 convolutions), scratch
+// of exchanges, tables of the optimiser, memory of libraries. parts: the number of parts of the
 // optimiser's state (ShardGrid); the largest part counts. Errors: those of recording and preparing
 // the graphs.
 [[nodiscard]] Result<EngineMemory> PlanEngineMemory(const Model& model,

@@ -9,7 +9,7 @@ namespace gaccd {
 Result<std::unique_ptr<CudaShards>> CudaShards::Make(Communicator& comm, const FlatLayout& layout,
                                                      const Options& options, DeviceWaiter& waiter) {
   std::unique_ptr<CudaShards> made;
-  if (ShardGrid::Of(options.mode, CountRanksByNode(comm.topology())).parts() == 1) return made;
+  if (ShardGrid::Make(options.mode, CountRanksByNode(comm.topology())).parts() == 1) return made;
   made.reset(new CudaShards(layout, options, waiter));
   auto exchange =
       ShardExchange::Make(comm, options.mode, layout, options.state_buffers, MemoryKind::kCuda);

@@ -32,7 +32,7 @@ class CudaShards {
     bool overlap = true;             // false: ranks share a GPU, see EngineChoice::gpu_sharing
   };
 
-  // Returns null if a part would be the whole: then nothing is sharded. `comm` and `waiter` must
+  // Returns null if there would be only one part: then nothing is sharded. `comm` and `waiter` must
   // outlive it. Fails on all ranks or on none.
   static Result<std::unique_ptr<CudaShards>> Make(Communicator& comm, const FlatLayout& layout,
                                                   const Options& options, DeviceWaiter& waiter);

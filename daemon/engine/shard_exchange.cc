@@ -23,9 +23,9 @@ Range Intersect(Range a, Range b) {
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
-Range ElementsOf(const ShardPart& part) { return {part.first, part.first + part.elements}; }
+Range ElementRange(const ShardPart& part) { return {part.first, part.first + part.elements}; }
 
-Range StateOf(const ShardPart& part) {
+Range StateRange(const ShardPart& part) {
   return {part.state_first, part.state_first + part.state_elements};
 }
 
@@ -50,7 +50,7 @@ Result<std::unique_ptr<ShardExchange>> ShardExchange::Make(Communicator& comm, S
                                                            const FlatLayout& layout,
                                                            std::int64_t state_buffers,
                                                            MemoryKind memory) {
-  const ShardGrid grid = ShardGrid::Of(mode, CountRanksByNode(comm.topology()));
+  const ShardGrid grid = ShardGrid::Make(mode, CountRanksByNode(comm.topology()));
   std::unique_ptr<ShardExchange> made(new ShardExchange(grid, layout, state_buffers, memory));
   GACCD_RETURN_IF_ERROR(made->Connect(comm, mode));
   return made;
@@ -125,31 +125,31 @@ Status ShardExchange::RecordReduce(UpdateGraph& graph, std::span<float> whole, s
                                    std::int64_t count, StreamHandle stream) const {
   std::vector<std::int64_t> counts;
   for (const ShardPart& part : shards_.parts()) {
-    counts.push_back(Intersect(ElementsOf(part), {first, first + count}).count());
+    counts.push_back(Intersect(ElementRange(part), {first, first + count}).count());
   }
   const std::span<float> here = Part(whole, first, count);
-  GACCD_RETURN_IF_ERROR(graph.ReduceScatter(*lanes_, Of(here), LaneCounts(counts), stream));
+  GACCD_RETURN_IF_ERROR(graph.ReduceScatter(*lanes_, AsBuffer(here), LaneCounts(counts), stream));
   if (!between_) return Status::Ok();
-  const MutableBuffer lane = Of(OwnLane(here, std::span<const std::int64_t>(counts)));
+  const MutableBuffer lane = AsBuffer(OwnLane(here, std::span<const std::int64_t>(counts)));
   if (grid_.nodes == 1) return graph.AllReduceSum(*between_, {&lane, 1}, stream);
   const auto own_counts = OwnLaneCounts(counts);
   return graph.ReduceScatter(*between_, lane, {own_counts.begin(), own_counts.end()}, stream);
 }
 
 template <typename T>
-Status ShardExchange::RecordGatherOf(UpdateGraph& graph, std::span<const std::int64_t> counts,
-                                     std::span<T> whole, StreamHandle stream) const {
+Status ShardExchange::RecordGatherParts(UpdateGraph& graph, std::span<const std::int64_t> counts,
+                                        std::span<T> whole, StreamHandle stream) const {
   if (between_ && grid_.nodes > 1) {
     const auto own_counts = OwnLaneCounts(counts);
-    GACCD_RETURN_IF_ERROR(graph.AllGather(*between_, Of(OwnLane(whole, counts)),
+    GACCD_RETURN_IF_ERROR(graph.AllGather(*between_, AsBuffer(OwnLane(whole, counts)),
                                           {own_counts.begin(), own_counts.end()}, stream));
   }
-  return graph.AllGather(*lanes_, Of(whole), LaneCounts(counts), stream);
+  return graph.AllGather(*lanes_, AsBuffer(whole), LaneCounts(counts), stream);
 }
 
 Status ShardExchange::RecordGather(UpdateGraph& graph, std::span<float> whole,
                                    StreamHandle stream) const {
-  return RecordGatherOf(graph, shards_.elements(), whole, stream);
+  return RecordGatherParts(graph, shards_.elements(), whole, stream);
 }
 
 std::span<double> ShardExchange::OwnSquares(std::span<double> squares) const {
@@ -158,7 +158,7 @@ std::span<double> ShardExchange::OwnSquares(std::span<double> squares) const {
 
 Status ShardExchange::RecordGatherSquares(UpdateGraph& graph, std::span<double> squares,
                                           StreamHandle stream) const {
-  return RecordGatherOf(graph, shards_.blocks(), squares, stream);
+  return RecordGatherParts(graph, shards_.blocks(), squares, stream);
 }
 
 Status ShardExchange::GatherParts(std::span<const float> own, std::span<const std::int64_t> counts,
@@ -167,10 +167,10 @@ Status ShardExchange::GatherParts(std::span<const float> own, std::span<const st
   if (between_ && grid_.nodes > 1) {
     const std::span<float> gathered = OwnLane(whole, counts);
     GACCD_RETURN_IF_ERROR(
-        between_->AllGather(Of(own), OwnLaneCounts(counts), Of(gathered), stream));
+        between_->AllGather(AsBuffer(own), OwnLaneCounts(counts), AsBuffer(gathered), stream));
     lane = gathered;
   }
-  return lanes_->AllGather(Of(lane), LaneCounts(counts), Of(whole), stream);
+  return lanes_->AllGather(AsBuffer(lane), LaneCounts(counts), AsBuffer(whole), stream);
 }
 
 std::int64_t ShardExchange::piece_elements() const { return std::min(trainable_, kPiece); }
@@ -185,9 +185,9 @@ Status ShardExchange::GatherState(std::span<const float> own_state, std::int64_t
     const std::int64_t begin = i % trainable_;
     const Range here = {begin, std::min(begin + kPiece, trainable_)};
     std::ranges::transform(shards_.parts(), counts.begin(), [&](const ShardPart& part) {
-      return Intersect(StateOf(part), here).count();
+      return Intersect(StateRange(part), here).count();
     });
-    const Range mine = Intersect(StateOf(own_), here);
+    const Range mine = Intersect(StateRange(own_), here);
     const std::int64_t place =
         mine.count() == 0 ? 0 : buffer * own_.state_elements + mine.begin - own_.state_first;
     const auto gathered = Part(piece, 0, here.count());

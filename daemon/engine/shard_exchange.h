@@ -103,17 +103,17 @@ class ShardExchange {
   [[nodiscard]] std::span<T> OwnPart(std::span<T> whole,
                                      std::span<const std::int64_t> counts) const;
   template <typename T>
-  Status RecordGatherOf(UpdateGraph& graph, std::span<const std::int64_t> counts,
-                        std::span<T> whole, StreamHandle stream) const;
+  Status RecordGatherParts(UpdateGraph& graph, std::span<const std::int64_t> counts,
+                           std::span<T> whole, StreamHandle stream) const;
   // own: the values of this rank, in separate memory.
   Status GatherParts(std::span<const float> own, std::span<const std::int64_t> counts,
                      std::span<float> whole, StreamHandle stream) const;
   template <typename T>
-  [[nodiscard]] ConstBuffer Of(std::span<const T> values) const {
+  [[nodiscard]] ConstBuffer AsBuffer(std::span<const T> values) const {
     return {values.data(), values.size(), DTypeOf<T>, memory_};
   }
   template <typename T>
-  [[nodiscard]] MutableBuffer Of(std::span<T> values) const {
+  [[nodiscard]] MutableBuffer AsBuffer(std::span<T> values) const {
     return {values.data(), values.size(), DTypeOf<T>, memory_};
   }
 

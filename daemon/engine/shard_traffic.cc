@@ -15,7 +15,7 @@ struct Sizes {
   std::int64_t squares = 0;
 };
 
-Sizes SizesOf(const FlatLayout& layout) {
+Sizes ComputeSizes(const FlatLayout& layout) {
   const std::int64_t blocks = (layout.size() + FlatLayout::kBlock - 1) / FlatLayout::kBlock;
   return {.parameters = layout.size() * kWord, .squares = blocks * std::int64_t{sizeof(double)}};
 }
@@ -29,8 +29,8 @@ std::int64_t UnpaddedBytes(const FlatLayout& layout) {
 
 // Every part and its sums are sent to, or received from, every rank that is not on its owner's
 // node.
-std::int64_t BetweenNodesOfParts(const FlatLayout& layout, std::span<const int> ranks_of_nodes,
-                                 std::int64_t world) {
+std::int64_t PartTrafficBetweenNodes(const FlatLayout& layout, std::span<const int> ranks_of_nodes,
+                                     std::int64_t world) {
   const ShardLayout shards = ShardLayout::Make(layout, static_cast<int>(world));
   std::int64_t bytes = 0;
   std::size_t rank = 0;
@@ -54,10 +54,10 @@ CommTraffic SumTraffic(std::int64_t bytes, std::span<const int> ranks_of_nodes) 
 
 CommTraffic UpdateTraffic(Sharding mode, const FlatLayout& layout,
                           std::span<const int> ranks_of_nodes) {
-  if (ShardGrid::Of(mode, ranks_of_nodes).parts() == 1) {
+  if (ShardGrid::Make(mode, ranks_of_nodes).parts() == 1) {
     return SumTraffic(UnpaddedBytes(layout), ranks_of_nodes);
   }
-  const auto [parameters, squares] = SizesOf(layout);
+  const auto [parameters, squares] = ComputeSizes(layout);
   const CommTraffic sum = SumTraffic(parameters, ranks_of_nodes);
   const std::int64_t world = std::reduce(ranks_of_nodes.begin(), ranks_of_nodes.end());
   const std::int64_t nodes = std::ssize(ranks_of_nodes);
@@ -67,7 +67,7 @@ CommTraffic UpdateTraffic(Sharding mode, const FlatLayout& layout,
       return sum;
     case Sharding::kOptimizer:
       return {.sent = (world - 1) * both,
-              .between_nodes = BetweenNodesOfParts(layout, ranks_of_nodes, world)};
+              .between_nodes = PartTrafficBetweenNodes(layout, ranks_of_nodes, world)};
     case Sharding::kNode:
       return {.sent = (world - nodes) * both + sum.between_nodes,
               .between_nodes = sum.between_nodes};

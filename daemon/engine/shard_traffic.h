@@ -2,9 +2,9 @@
 // as counted by the communicators (Communicator::traffic()). W ranks on K nodes, B bytes of
 // parameters, S bytes of the sums of squares of their blocks, from which the norm is computed:
 //
-//   mode            all ranks send               of it between nodes
+//   mode            sent by all ranks            of that, between nodes
 //   NONE            2 (W-1) B                    2 (K-1) B      B without the padding at its end
-//   OPTIMIZER       (W-1) (2B + S)               what the parts of a node and ranks elsewhere share
+//   OPTIMIZER       (W-1) (2B + S)               between parts and ranks of other nodes
 //   NODE            (W-K) (2B + S) + 2 (K-1) B   2 (K-1) B
 //   NODE_OPTIMIZER  (W-1) (2B + S)               (K-1) (2B + S)
 #pragma once

@@ -12,7 +12,7 @@ StepProgram Empty(const Plan& plan) {
   return {.samples = plan.effective_batch(), .micro_batches = plan.accum_steps()};
 }
 
-void AddOfEachMicroBatch(StepProgram* program, InstructionKind kind, std::int64_t segment = 0) {
+void AddForEachMicroBatch(StepProgram* program, InstructionKind kind, std::int64_t segment = 0) {
   for (std::int64_t i = 0; i < program->micro_batches; ++i) {
     program->instructions.push_back({kind, i, segment});
   }
@@ -49,7 +49,7 @@ std::string DescribePosition(const StepProgram& program, std::int64_t position) 
 
 StepProgram PlainAccumulation(const Plan& plan) {
   StepProgram program = Empty(plan);
-  AddOfEachMicroBatch(&program, InstructionKind::kMicroStep);
+  AddForEachMicroBatch(&program, InstructionKind::kMicroStep);
   AddEnding(&program);
   return program;
 }
@@ -58,9 +58,9 @@ StepProgram TwoPassContrastive(const Plan& plan) {
   StepProgram program = Empty(plan);
   program.resumable = false;
   program.passes = 2;
-  AddOfEachMicroBatch(&program, InstructionKind::kEncode);
+  AddForEachMicroBatch(&program, InstructionKind::kEncode);
   program.instructions.push_back({InstructionKind::kContrast});
-  AddOfEachMicroBatch(&program, InstructionKind::kMicroStep);
+  AddForEachMicroBatch(&program, InstructionKind::kMicroStep);
   AddEnding(&program);
   return program;
 }
@@ -69,7 +69,7 @@ StepProgram SegmentBySegment(const Plan& plan, std::int64_t update_sums) {
   StepProgram program = Empty(plan);
   program.resumable = false;
   for (std::int64_t segment = 0; segment <= update_sums; ++segment) {
-    AddOfEachMicroBatch(&program, InstructionKind::kSegment, segment);
+    AddForEachMicroBatch(&program, InstructionKind::kSegment, segment);
     if (segment < update_sums) {
       program.instructions.push_back({InstructionKind::kUpdateSum, 0, segment});
     }

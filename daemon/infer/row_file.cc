@@ -99,7 +99,7 @@ Status RowFile::Publish() {
     return ErrnoStatus("cannot replace", options_.path);
   }
   owner_ = false;
-  return SyncFolder(FolderOf(target_));
+  return SyncFolder(ParentFolder(target_));
 }
 
 Status RowFile::ReadBack(const RowConsumer& consume) const {

@@ -66,7 +66,8 @@ Status FindColumns(const Flags& flags, Communicator& comm, Job* job) {
   GACCD_ASSIGN_OR_RETURN(job->data.column_name,
                          NamesFromRankZero(comm, [&]() -> Result<std::vector<std::string>> {
                            std::vector<std::string> names = job->data.column_name;
-                           if (names.empty()) names = ColumnsOfWeights(*flags.weights, flags.best);
+                           if (names.empty())
+                             names = ReadWeightsColumnNames(*flags.weights, flags.best);
                            return names.empty() ? ReadColumnNames(*job) : names;
                          }));
   return Status::Ok();

@@ -10,8 +10,8 @@ namespace {
 
 LibraryVersions NcclLibrary() {
   LibraryVersions nccl{.name = "NCCL",
-                       .compiled = VersionOfCode(NCCL_VERSION_CODE),
-                       .oldest = VersionOfCode(kOldestNccl)};
+                       .compiled = DecodeVersion(NCCL_VERSION_CODE),
+                       .oldest = DecodeVersion(kOldestNccl)};
   const Result<SharedLibrary> library = SharedLibrary::Open("libnccl.so.2");
   if (!library.ok()) {
     nccl.detail = library.status().message();
@@ -22,7 +22,7 @@ LibraryVersions NcclLibrary() {
   if (Status found = library->Find("ncclGetVersion", &get_version); !found.ok()) {
     nccl.detail = found.message();
   } else if (get_version(&code) == ncclSuccess) {
-    nccl.loaded = VersionOfCode(code);
+    nccl.loaded = DecodeVersion(code);
   }
   return nccl;
 }

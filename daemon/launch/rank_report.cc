@@ -81,8 +81,8 @@ void Read(std::string_view text, std::int64_t& value) {
 
 }  // namespace
 
-RankReport ReportOfThisRank(const Communicator& comm, const GpuProbe& probe,
-                            const Environment& environment, bool load_gpu_libraries) {
+RankReport MakeRankReport(const Communicator& comm, const GpuProbe& probe,
+                          const Environment& environment, bool load_gpu_libraries) {
   RankReport report;
   report.rank = comm.rank();
   report.host = comm.topology().hosts[static_cast<std::size_t>(comm.rank())];
@@ -101,7 +101,7 @@ RankReport ReportOfThisRank(const Communicator& comm, const GpuProbe& probe,
   return report;
 }
 
-void TakeGpuLibraries(const RankReport& loaded, RankReport& report) {
+void CopyGpuLibraries(const RankReport& loaded, RankReport& report) {
   for (const auto field : {&RankReport::cuda, &RankReport::driver, &RankReport::cublaslt,
                            &RankReport::cudnn, &RankReport::attention_problem, &RankReport::nccl}) {
     report.*field = loaded.*field;

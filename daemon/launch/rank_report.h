@@ -83,11 +83,11 @@ void ForEachField(Report& report, const Visit& visit) {
 // Reports on this process. The GPU is the one that training would assign to this rank. GPU
 // libraries are loaded for their versions only if requested, as that takes longer than everything
 // else.
-[[nodiscard]] RankReport ReportOfThisRank(const Communicator& comm, const GpuProbe& probe,
-                                          const Environment& environment,
-                                          bool load_gpu_libraries = true);
+[[nodiscard]] RankReport MakeRankReport(const Communicator& comm, const GpuProbe& probe,
+                                        const Environment& environment,
+                                        bool load_gpu_libraries = true);
 // Copies the versions of GPU libraries loaded by another rank to `report`.
-void TakeGpuLibraries(const RankReport& loaded, RankReport& report);
+void CopyGpuLibraries(const RankReport& loaded, RankReport& report);
 
 // Transfer format between ranks: "name=value" lines. Other builds may have other fields: unknown
 // ones are skipped, missing ones keep their defaults.

@@ -138,7 +138,7 @@ void Warn(Reports reports, const Value& bad, RankVerdict& verdict) {
   }
 }
 
-std::string OneOfManyGpus(const RankReport& report) {
+std::string BoundGpu(const RankReport& report) {
   const auto on_node = Number(report.slurm_gpus_on_node);
   if (report.gpus != 1 || !on_node || *on_node <= 1) return {};
   return StrCat(
@@ -147,7 +147,7 @@ std::string OneOfManyGpus(const RankReport& report) {
       "use --gpus-per-node, without --gpus-per-task and --gpu-bind");
 }
 
-std::string GpusOfNobody(const RankReport& report) {
+std::string UnassignedGpus(const RankReport& report) {
   return CanUseGpu(report) ? UnusedGpus(report.gpus, report.local_size) : std::string();
 }
 
@@ -180,8 +180,8 @@ RankVerdict JudgeRanks(Reports reports, const VerdictOptions& options) {
   if (options.gpus_matter) {
     JudgeMixture(reports, verdict);
     if (!options.allow_gpu_sharing) JudgeSharing(reports, verdict);
-    Warn(reports, OneOfManyGpus, verdict);
-    Warn(reports, GpusOfNobody, verdict);
+    Warn(reports, BoundGpu, verdict);
+    Warn(reports, UnassignedGpus, verdict);
   }
   if (on_gpus) Warn(reports, SlowAttention, verdict);
   Warn(reports, FewCpus, verdict);

@@ -34,7 +34,7 @@ Status Session::SelectDevice(const Flags& flags, const Job& job) {
   if (device.device == Device::kCpu) {
     GACCD_RETURN_IF_ERROR(CheckCpuNumerics(GetNumerics(job), device.text));
     if (job.precision != Precision::kBF16) return Status::Ok();
-    GACCD_ASSIGN_OR_RETURN(bf16, CheckBf16OnCpus(comm, Bf16OfCpu(), flags.allow_emulation));
+    GACCD_ASSIGN_OR_RETURN(bf16, CheckBf16OnCpus(comm, DetectCpuBf16(), flags.allow_emulation));
     return Status::Ok();
   }
   GACCD_RETURN_IF_ERROR(CheckModelOnGpu(job));

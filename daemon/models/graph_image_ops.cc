@@ -54,7 +54,7 @@ GraphValue ByImage(GraphRecorder& r, std::shared_ptr<const Function> function,
   const ValueId y = r.Apply(std::move(function), std::move(inputs));
   if (!r.ok()) return {};
   const Shape made = r.recorder().shape(y);
-  return LyingAs(y, {x.sizes[0], made[3], made[1], made[2]}, kImages);
+  return InMemoryOrder(y, {x.sizes[0], made[3], made[1], made[2]}, kImages);
 }
 
 GraphValue RecordConv2d(GraphRecorder& r) {
@@ -94,7 +94,7 @@ GraphValue RecordConvTranspose2d(GraphRecorder& r) {
     y = r.Apply(std::make_shared<Combine>(CombineKind::kAdd),
                 {y, r.As(r.In(2).id, {1, 1, 1, channels})});
   }
-  return LyingAs(y, {x.sizes[0], channels, size[0], size[1]}, order);
+  return InMemoryOrder(y, {x.sizes[0], channels, size[0], size[1]}, order);
 }
 
 GraphValue RecordMaxPool(GraphRecorder& r) {
@@ -147,7 +147,7 @@ GraphValue RecordBatchNorm(GraphRecorder& r) {
                             .mean = r.Parameter(kFirstBuffer),
                             .variance = r.Parameter(kFirstBuffer + 1),
                             .updates = r.Parameter(kFirstBuffer + 2)});
-  return LyingAs(norm(r.recorder(), r.Rows(x, order, 1)), x.sizes, order);
+  return InMemoryOrder(norm(r.recorder(), r.Rows(x, order, 1)), x.sizes, order);
 }
 
 GraphAttributeRule Pixels(std::string_view name, double least) {

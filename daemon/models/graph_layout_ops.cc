@@ -12,12 +12,12 @@ GraphValue RecordView(GraphRecorder& r) {
   const Shape& size = r.Integers("size");
   const auto as_it_lies = MakeView(x, size);
   if (as_it_lies) return *as_it_lies;
-  if (!r.Expect(ProductOfSizes(size) == ProductOfSizes(x.sizes),
+  if (!r.Expect(MultiplySizes(size) == MultiplySizes(x.sizes),
                 StrCat("expected as many elements as ", ToString(size), " has"), x)) {
     return {};
   }
   const DimensionOrder order = RowMajor(x.rank());
-  x = LyingAs(r.InOrder(r.In(0), order), x.sizes, order);
+  x = InMemoryOrder(r.InOrder(r.In(0), order), x.sizes, order);
   const auto view = MakeView(x, size);
   (void)r.Expect(view.has_value(), StrCat("expected the shape ", ToString(size)), x);
   return view.value_or(GraphValue{});
@@ -37,8 +37,8 @@ GraphValue RecordPermute(GraphRecorder& r) {
 }
 
 // Copies indices start, start + step, .. of a dimension.
-GraphValue Taken(GraphRecorder& r, const GraphValue& x, std::size_t dim, std::int64_t start,
-                 std::int64_t count, std::int64_t step) {
+GraphValue RecordStridedSlice(GraphRecorder& r, const GraphValue& x, std::size_t dim,
+                              std::int64_t start, std::int64_t count, std::int64_t step) {
   const DimensionOrder order = MemoryOrder(x).value_or(RowMajor(x.rank()));
   Rearrangement part{.from = r.ActualSizes(x.sizes, order), .to = {}};
   for (std::size_t place = 0; place < order.size(); ++place) {
@@ -50,7 +50,7 @@ GraphValue Taken(GraphRecorder& r, const GraphValue& x, std::size_t dim, std::in
   if (!r.ok()) return {};
   Shape sizes = x.sizes;
   sizes[dim] = count;
-  return LyingAs(r.Apply(std::make_shared<Rearrange>(std::move(part)), {id}), sizes, order);
+  return InMemoryOrder(r.Apply(std::make_shared<Rearrange>(std::move(part)), {id}), sizes, order);
 }
 
 GraphValue RecordTake(GraphRecorder& r) {
@@ -67,7 +67,7 @@ GraphValue RecordTake(GraphRecorder& r) {
                 x)) {
     return {};
   }
-  return Taken(r, x, dim, start, count, step);
+  return RecordStridedSlice(r, x, dim, start, count, step);
 }
 
 // Does not copy slices of columns, because three of them may be q, k and v of attention.
@@ -84,7 +84,8 @@ GraphValue RecordSlice(GraphRecorder& r) {
   }
   const auto dim = static_cast<std::size_t>(dimension);
   const auto columns = MakePart(x, dim, first, last);
-  const GraphValue part = columns ? *columns : Taken(r, x, dim, first, last - first, 1);
+  const GraphValue part =
+      columns ? *columns : RecordStridedSlice(r, x, dim, first, last - first, 1);
   if (!r.ok() || r.Integer("keepdim") != 0) return part;
   Shape sizes = part.sizes;
   sizes.erase(sizes.begin() + dimension);
@@ -113,7 +114,8 @@ GraphValue RecordRepeat(GraphRecorder& r) {
   }
   const ValueId id = r.InOrder(x, order);
   if (!r.ok()) return {};
-  return LyingAs(r.Apply(std::make_shared<Rearrange>(std::move(repeated)), {id}), sizes, order);
+  return InMemoryOrder(r.Apply(std::make_shared<Rearrange>(std::move(repeated)), {id}), sizes,
+                       order);
 }
 
 GraphValue RecordPad(GraphRecorder& r) {
@@ -145,8 +147,8 @@ GraphValue RecordPad(GraphRecorder& r) {
   if (!fit.ok() && !r.Expect(false, fit.message(), x)) return {};
   const ValueId id = r.Shaped(x, order);
   if (!r.ok()) return {};
-  return LyingAs(r.Apply(std::make_shared<RearrangeGradient>(std::move(part), padded), {id}), sizes,
-                 order);
+  return InMemoryOrder(r.Apply(std::make_shared<RearrangeGradient>(std::move(part), padded), {id}),
+                       sizes, order);
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ bool IsTrained(const GraphTensor& parameter) {
 }
 
 // Whether the input has one value per token.
-bool IsOfTexts(const GraphTensor& input) {
+bool HasValuePerToken(const GraphTensor& input) {
   return input.sizes.size() == 2 &&
          (input.name == "tokens" || input.name == "segments" || input.name == kAttentionMask);
 }
@@ -191,7 +191,7 @@ std::vector<Shape> GraphNetwork::DroppedAt(std::int64_t length) const {
 
 bool GraphNetwork::DropsTheSame() const {
   const auto tokens = std::ranges::find(graph_.inputs, "tokens", &GraphTensor::name);
-  if (tokens == graph_.inputs.end() || !IsOfTexts(*tokens)) return true;
+  if (tokens == graph_.inputs.end() || !HasValuePerToken(*tokens)) return true;
   return std::ranges::all_of(graph_.shorter, [&](const GraphBody& body) {
     return std::ranges::equal(dropped_, DroppedAt(body.length),
                               [&](const Shape& whole, const Shape& pieces) {
@@ -210,7 +210,7 @@ ValueId GraphNetwork::RecordBody(GraphRecorder& values) const {
   const GraphBody& body = BodyFor(recorder);
   if (body.length > 0) values.set_whole_dropped(dropped_);
   for (GraphTensor input : graph_.inputs) {
-    if (body.length > 0 && IsOfTexts(input)) input.sizes[1] = body.length;
+    if (body.length > 0 && HasValuePerToken(input)) input.sizes[1] = body.length;
     values.AddInput(input);
     if (!values.ok()) return nn::kNoValue;
   }

@@ -45,7 +45,7 @@ GraphValue RecordLess(GraphRecorder& r) {
 
 GraphValue RecordNumbers(GraphRecorder& r) {
   GraphValue ids = r.In(0);
-  ids.id = r.Apply(std::make_shared<IdFunction>(IdFunctionKind::kNumbersOfIds), {ids.id});
+  ids.id = r.Apply(std::make_shared<IdFunction>(IdFunctionKind::kIdsToNumbers), {ids.id});
   return ids;
 }
 

@@ -45,7 +45,7 @@ GraphValue RecordBroadcast(GraphRecorder& r, CombineKind kind) {
   const ValueId second = r.Shaped(b, order);
   if (!r.ok()) return {};
   const ValueId y = r.Apply(std::make_shared<Combine>(kind), {first, second});
-  return LyingAs(y, *sizes, order);
+  return InMemoryOrder(y, *sizes, order);
 }
 
 // x [.., T, W] + table [T, W] or [1, W], the same for all samples. nullopt for other shapes, or if
@@ -55,7 +55,7 @@ std::optional<GraphValue> AddTable(GraphRecorder& r, const GraphValue& x, const 
   own.erase(own.begin(), std::ranges::find_if(own, [](std::int64_t size) { return size != 1; }));
   while (own.size() < 2) own.insert(own.begin(), 1);
   const bool fits = x.rank() >= 2 && table.rank() <= x.rank() && own.size() == 2 &&
-                    LiesAs(table, RowMajor(table.rank())) && own[1] == x.sizes.back() &&
+                    HasMemoryOrder(table, RowMajor(table.rank())) && own[1] == x.sizes.back() &&
                     r.recorder().dtype(table.id) == DType::kF32 &&
                     (own[0] == 1 || own[0] == x.sizes[x.rank() - 2]);
   if (!fits) return std::nullopt;
@@ -65,7 +65,8 @@ std::optional<GraphValue> AddTable(GraphRecorder& r, const GraphValue& x, const 
   const Shape found = r.recorder().shape(table.id);  // may have more rows: positions()
   const bool as_it_is = found.size() == 2 && found[1] == own[1] && found[0] >= own[0];
   const ValueId matrix = as_it_is ? table.id : r.As(table.id, own);
-  return LyingAs(r.Apply(std::make_shared<AddPositions>(own[0]), {rows, matrix}), x.sizes, order);
+  return InMemoryOrder(r.Apply(std::make_shared<AddPositions>(own[0]), {rows, matrix}), x.sizes,
+                       order);
 }
 
 GraphValue RecordAdd(GraphRecorder& r) {
@@ -81,7 +82,7 @@ GraphValue RecordAdd(GraphRecorder& r) {
     if (one_type) {
       const ValueId sum =
           r.Apply(std::make_shared<Add>(), {first, r.As(second, r.recorder().shape(first))});
-      return LyingAs(sum, a.sizes, order);
+      return InMemoryOrder(sum, a.sizes, order);
     }
   }
   if (HasSamples(a) != HasSamples(b)) {
@@ -131,7 +132,7 @@ GraphValue RecordSum(GraphRecorder& r) {
     }
     y = r.Apply(std::make_shared<NumberFunction>(NumberKind::kAffine, 1 / count), {y});
   }
-  const GraphValue sum = LyingAs(y, kept, order);
+  const GraphValue sum = InMemoryOrder(y, kept, order);
   return r.Integer("keepdim") != 0 ? sum : *MakeView(sum, without);
 }
 
@@ -144,7 +145,7 @@ Matrices ReadMatrices(GraphRecorder& r, const GraphValue& x) {
   DimensionOrder order = RowMajor(x.rank());
   DimensionOrder exchanged = order;
   std::swap(exchanged[x.rank() - 2], exchanged[x.rank() - 1]);
-  const bool transposed = !LiesAs(x, order) && LiesAs(x, exchanged);
+  const bool transposed = !HasMemoryOrder(x, order) && HasMemoryOrder(x, exchanged);
   if (transposed) order = exchanged;
   const ValueId id = r.InOrder(x, order);
   if (!r.ok()) return {};
@@ -180,7 +181,7 @@ GraphValue RecordMatmul(GraphRecorder& r) {
   sizes[last] = b.sizes[last];
   const ValueId y = r.Apply(std::make_shared<BatchedProduct>(left.transposed, right.transposed),
                             {left.id, right.id});
-  return LyingAs(y, sizes, RowMajor(sizes.size()));
+  return InMemoryOrder(y, sizes, RowMajor(sizes.size()));
 }
 
 GraphValue RecordCat(GraphRecorder& r) {
@@ -216,7 +217,7 @@ GraphValue RecordCat(GraphRecorder& r) {
   if (!std::ranges::all_of(matrices, is_like_first)) {  // not for ids, which must stay exact
     for (ValueId& id : matrices) id = r.AsActivation(id);
   }
-  return LyingAs(r.Apply(std::make_shared<Concat>(), std::move(matrices)), sizes, order);
+  return InMemoryOrder(r.Apply(std::make_shared<Concat>(), std::move(matrices)), sizes, order);
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ GraphRecorder::GraphRecorder(nn::Recorder& recorder, const GraphFile& graph,
   for (const GraphTensor& tensor : graph.parameters) tensors_[tensor.name] = &tensor;
 }
 
-ValueId GraphRecorder::RecordMaskOfTexts() {
+ValueId GraphRecorder::RecordTextMask() {
   std::vector<ValueId> texts = {recorder_.Input("tokens")};
   if (recorder_.HasTensor("lengths")) {
     lengths_of_texts_ = recorder_.Input("lengths");
@@ -60,7 +60,7 @@ ValueId GraphRecorder::RecordMaskOfTexts() {
 void GraphRecorder::AddInput(const GraphTensor& input) {
   const bool is_mask = input.name == kAttentionMask && !recorder_.HasTensor(input.name) &&
                        recorder_.HasTensor("tokens");
-  const ValueId id = is_mask ? RecordMaskOfTexts() : recorder_.Input(input.name);
+  const ValueId id = is_mask ? RecordTextMask() : recorder_.Input(input.name);
   if (!ok()) return;
   const Shape expected(input.sizes.begin() + 1, input.sizes.end());
   const Shape found = recorder_.SampleShape(id);
@@ -72,7 +72,7 @@ void GraphRecorder::AddInput(const GraphTensor& input) {
         {ErrorKind::kConfig, StrCat("the model was exported for the shape ", ToString(expected),
                                     ", but the data has ", ToString(found))});
   }
-  values_[input.name] = LyingAs(id, input.sizes, RowMajor(input.sizes.size()));
+  values_[input.name] = InMemoryOrder(id, input.sizes, RowMajor(input.sizes.size()));
 }
 
 std::vector<CutDimension> GraphRecorder::AddDropped(Shape pieces) {
@@ -108,8 +108,8 @@ GraphValue GraphRecorder::Expand(const std::vector<GraphNode>& nodes) {
 GraphValue GraphRecorder::ValueOrPart(std::string_view name) {
   if (const auto found = values_.find(name); found != values_.end()) return found->second;
   const GraphTensor& tensor = *tensors_.at(name);
-  return LyingAs(recorder_.Parameter(parameters_.at(name)), tensor.sizes,
-                 RowMajor(tensor.sizes.size()));
+  return InMemoryOrder(recorder_.Parameter(parameters_.at(name)), tensor.sizes,
+                       RowMajor(tensor.sizes.size()));
 }
 
 GraphValue GraphRecorder::Value(std::string_view name) {
@@ -132,7 +132,7 @@ ValueId GraphRecorder::As(ValueId id, const Shape& shape) {
 }
 
 ValueId GraphRecorder::InOrder(const GraphValue& value, const DimensionOrder& order) {
-  if (LiesAs(value, order)) return value.id;
+  if (HasMemoryOrder(value, order)) return value.id;
   if (!ok()) return nn::kNoValue;
   const auto exchange = ExchangeTo(value, order);
   const std::int64_t samples = recorder_.samples();

@@ -69,7 +69,7 @@ class GraphRecorder {
 
   // Whether `id` is the mask that AddInput() computed for texts, and the lengths of the texts, if
   // the data has them.
-  [[nodiscard]] bool IsMaskOfTexts(ValueId id) const { return mask_of_texts_ == id; }
+  [[nodiscard]] bool IsTextMask(ValueId id) const { return mask_of_texts_ == id; }
   [[nodiscard]] std::optional<ValueId> lengths_of_texts() const { return lengths_of_texts_; }
 
   // Records the pieces of a sample in memory to which the current node applies dropout; empty if it
@@ -104,7 +104,7 @@ class GraphRecorder {
 
  private:
   [[nodiscard]] GraphValue ValueOrPart(std::string_view name);
-  ValueId RecordMaskOfTexts();
+  ValueId RecordTextMask();
 
   nn::Recorder& recorder_;
   const std::map<std::string_view, nn::ParameterIndex>& parameters_;

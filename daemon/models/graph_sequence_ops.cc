@@ -33,7 +33,7 @@ ValueId AsIds(GraphRecorder& r, ValueId numbers, const GraphValue& table) {
     }
     numbers = r.Apply(std::make_shared<Cast>(DType::kF32), {numbers});
   }
-  return r.Apply(std::make_shared<IdFunction>(IdFunctionKind::kIdsOfNumbers), {numbers});
+  return r.Apply(std::make_shared<IdFunction>(IdFunctionKind::kNumbersToIds), {numbers});
 }
 
 GraphValue ApplyEmbedding(GraphRecorder& r, std::int32_t padding) {
@@ -57,7 +57,7 @@ GraphValue ApplyEmbedding(GraphRecorder& r, std::int32_t padding) {
       r.Apply(std::make_shared<Embedding>(r.recorder().activations(), padding), {id, rows});
   Shape sizes = ids.sizes;
   sizes.push_back(table.sizes[1]);
-  return LyingAs(y, sizes, RowMajor(sizes.size()));
+  return InMemoryOrder(y, sizes, RowMajor(sizes.size()));
 }
 
 GraphValue RecordEmbedding(GraphRecorder& r) { return ApplyEmbedding(r, -1); }
@@ -69,12 +69,12 @@ GraphValue RecordPaddedEmbedding(GraphRecorder& r) {
 GraphValue RecordPositions(GraphRecorder& r) {
   const GraphValue table = r.In(0);
   const Shape& size = r.Integers("size");
-  const bool fits = table.rank() == 2 && size.size() >= 2 && ProductOfSizes(size) > 0 &&
+  const bool fits = table.rank() == 2 && size.size() >= 2 && MultiplySizes(size) > 0 &&
                     size.back() == table.sizes[1] &&
-                    *ProductOfSizes(size) == size[size.size() - 2] * size.back() &&
+                    *MultiplySizes(size) == size[size.size() - 2] * size.back() &&
                     size[size.size() - 2] <= table.sizes[0];
   if (!r.Expect(fits, StrCat("expected a table of at least ", ToString(size)), table)) return {};
-  return LyingAs(table.id, size, RowMajor(size.size()));
+  return InMemoryOrder(table.id, size, RowMajor(size.size()));
 }
 
 // x [.., T, D]; keeps the order of its rows in memory.
@@ -94,14 +94,15 @@ GraphValue RecordRotary(GraphRecorder& r) {
   std::vector<ValueId> inputs = {r.Rows(x, order, 1)};
   for (const std::size_t i : {1, 2}) {
     const GraphValue angles = r.In(i);
-    if (!r.Expect(ProductOfSizes(angles.sizes) == options.length * x.sizes[last],
+    if (!r.Expect(MultiplySizes(angles.sizes) == options.length * x.sizes[last],
                   StrCat("expected angles of ", options.length, " x ", x.sizes[last]), angles)) {
       return {};
     }
     inputs.push_back(r.As(angles.id, {options.length, x.sizes[last]}));
   }
   if (!r.ok()) return {};
-  return LyingAs(r.Apply(std::make_shared<Rotary>(options), std::move(inputs)), x.sizes, order);
+  return InMemoryOrder(r.Apply(std::make_shared<Rotary>(options), std::move(inputs)), x.sizes,
+                       order);
 }
 
 // The matrix [rows, 3 H D] whose rows are [q | k | v]; nullopt if q, k and v are not its columns.
@@ -110,7 +111,7 @@ std::optional<ValueId> PackedRows(GraphRecorder& r, const Shape& sizes) {
   std::optional<ValueId> matrix;
   for (std::size_t i = 0; i < 3; ++i) {
     const GraphValue one = r.InOrPart(i);
-    if (!one.part || one.sizes != sizes || !LiesAs(one, kHeads)) return std::nullopt;
+    if (!one.part || one.sizes != sizes || !HasMemoryOrder(one, kHeads)) return std::nullopt;
     const bool fits = one.part->columns == 3 * width && one.part->width == width &&
                       one.part->first == static_cast<std::int64_t>(i) * width;
     if (!fits || (matrix && *matrix != one.part->matrix)) return std::nullopt;
@@ -123,7 +124,7 @@ std::optional<ValueId> PackedRows(GraphRecorder& r, const Shape& sizes) {
 // lengths: each row attends to the keys before the length of its text.
 GraphValue ApplyAttention(GraphRecorder& r, std::optional<ValueId> lengths) {
   const GraphValue q = r.InOrPart(0);
-  const bool fits = q.rank() == 4 && q.sizes[0] < 0 && ProductOfSizes(q.sizes).value_or(0) < 0;
+  const bool fits = q.rank() == 4 && q.sizes[0] < 0 && MultiplySizes(q.sizes).value_or(0) < 0;
   if (!r.Expect(fits, "expected [samples, heads, length, width]", q)) return {};
   std::vector<ValueId> rows;
   if (const auto packed = PackedRows(r, q.sizes)) {
@@ -141,7 +142,8 @@ GraphValue ApplyAttention(GraphRecorder& r, std::optional<ValueId> lengths) {
                                  .length = q.sizes[2],
                                  .causal = r.Integer("causal") != 0,
                                  .all_rows = lengths.has_value()};
-  return LyingAs(r.Apply(std::make_shared<Attention>(options), std::move(rows)), q.sizes, kHeads);
+  return InMemoryOrder(r.Apply(std::make_shared<Attention>(options), std::move(rows)), q.sizes,
+                       kHeads);
 }
 
 GraphValue RecordAttention(GraphRecorder& r) { return ApplyAttention(r, std::nullopt); }
@@ -198,7 +200,7 @@ GraphValue RecordMaskedAttention(GraphRecorder& r) {
                 mask)) {
     return {};
   }
-  if (r.IsMaskOfTexts(mask.id)) return ApplyAttention(r, r.lengths_of_texts());
+  if (r.IsTextMask(mask.id)) return ApplyAttention(r, r.lengths_of_texts());
   return AttentionWithHiddenKeys(r, q, r.recorder().dtype(mask.id) == DType::kI32);
 }
 
@@ -208,8 +210,8 @@ GraphValue RecordPoolRows(GraphRecorder& r) {
   const bool fits = x.rank() == 3 && x.sizes[0] == -1 && x.sizes[1] > 0 && x.sizes[2] > 0;
   if (!r.Expect(fits, "expected [samples, length, width]", x)) return {};
   const ValueId rows = r.Rows(x, RowMajor(3), 1);
-  return LyingAs(r.Apply(std::make_shared<PoolRows>(kKind, x.sizes[1]), {rows}), {-1, x.sizes[2]},
-                 RowMajor(2));
+  return InMemoryOrder(r.Apply(std::make_shared<PoolRows>(kKind, x.sizes[1]), {rows}),
+                       {-1, x.sizes[2]}, RowMajor(2));
 }
 
 }  // namespace

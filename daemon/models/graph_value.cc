@@ -77,7 +77,7 @@ DimensionOrder RowMajor(std::size_t rank) {
   return order;
 }
 
-GraphValue LyingAs(ValueId id, const Shape& sizes, const DimensionOrder& order) {
+GraphValue InMemoryOrder(ValueId id, const Shape& sizes, const DimensionOrder& order) {
   GraphValue value{.id = id, .sizes = sizes};
   value.pieces.resize(order.size());
   for (std::size_t place = 0; place < order.size(); ++place) {
@@ -95,7 +95,7 @@ GraphValue WithRank(const GraphValue& value, std::size_t rank) {
   return wider;
 }
 
-bool LiesAs(const GraphValue& value, const DimensionOrder& order) {
+bool HasMemoryOrder(const GraphValue& value, const DimensionOrder& order) {
   return std::ranges::is_sorted(CollectPieces(value, order));
 }
 
@@ -105,7 +105,7 @@ std::optional<DimensionOrder> MemoryOrder(const GraphValue& value) {
     const DimensionOrder pieces = CollectPieces(value, {dimension});
     return pieces.empty() ? value.memory.size() : pieces[0];
   });
-  return LiesAs(value, order) ? std::optional(order) : std::nullopt;
+  return HasMemoryOrder(value, order) ? std::optional(order) : std::nullopt;
 }
 
 std::optional<GraphValue> WithLast(const GraphValue& value, std::int64_t size) {
@@ -125,7 +125,7 @@ std::optional<GraphValue> WithLast(const GraphValue& value, std::int64_t size) {
   return with;
 }
 
-std::optional<std::int64_t> ProductOfSizes(std::span<const std::int64_t> sizes) {
+std::optional<std::int64_t> MultiplySizes(std::span<const std::int64_t> sizes) {
   std::int64_t product = 1;
   for (const std::int64_t size : sizes) product = Times(product, size);
   return product == 0 ? std::nullopt : std::optional(product);

@@ -36,7 +36,7 @@ struct GraphValue {
 [[nodiscard]] DimensionOrder RowMajor(std::size_t rank);
 
 // A value whose dimensions have this order in memory.
-[[nodiscard]] GraphValue LyingAs(ValueId id, const Shape& sizes, const DimensionOrder& order);
+[[nodiscard]] GraphValue InMemoryOrder(ValueId id, const Shape& sizes, const DimensionOrder& order);
 
 // The concatenated pieces of these dimensions, without those of size 1.
 [[nodiscard]] DimensionOrder CollectPieces(const GraphValue& value, const DimensionOrder& order);
@@ -45,7 +45,7 @@ struct GraphValue {
 [[nodiscard]] GraphValue WithRank(const GraphValue& value, std::size_t rank);
 
 // Whether the memory has this order; ignores pieces of size 1.
-[[nodiscard]] bool LiesAs(const GraphValue& value, const DimensionOrder& order);
+[[nodiscard]] bool HasMemoryOrder(const GraphValue& value, const DimensionOrder& order);
 // The order of dimensions in memory; nullopt if the pieces of a dimension are not adjacent.
 [[nodiscard]] std::optional<DimensionOrder> MemoryOrder(const GraphValue& value);
 
@@ -54,7 +54,7 @@ struct GraphValue {
 [[nodiscard]] std::optional<GraphValue> WithLast(const GraphValue& value, std::int64_t size);
 
 // The product of sizes; negative means times the samples. nullopt if two sizes count samples.
-[[nodiscard]] std::optional<std::int64_t> ProductOfSizes(std::span<const std::int64_t> sizes);
+[[nodiscard]] std::optional<std::int64_t> MultiplySizes(std::span<const std::int64_t> sizes);
 // The actual size for a number of samples.
 [[nodiscard]] constexpr std::int64_t ActualSize(std::int64_t size, std::int64_t samples) {
   return size < 0 ? -size * samples : size;

@@ -41,7 +41,7 @@ GraphValue RecordLeakyRelu(GraphRecorder& r) {
 
 // Of a value that does not depend on samples, as a table of positions.
 GraphValue SharedDropout(GraphRecorder& r, GraphValue x) {
-  x = LyingAs(r.InOrder(x, RowMajor(x.rank())), x.sizes, RowMajor(x.rank()));
+  x = InMemoryOrder(r.InOrder(x, RowMajor(x.rank())), x.sizes, RowMajor(x.rank()));
   if (!r.ok()) return {};
   const ValueId row = r.As(x.id, {1, Elements(x.sizes)});
   std::vector<CutDimension> cut;
@@ -58,7 +58,7 @@ GraphValue RecordDropout(GraphRecorder& r) {
   const auto samples = std::ranges::find_if(x.memory, [](std::int64_t size) { return size != 1; });
   const bool by_sample = samples != x.memory.end() && *samples < 0;
   if (!by_sample && r.ok()) {  // samples may be outermost in row-major order
-    x = LyingAs(r.InOrder(x, RowMajor(x.rank())), x.sizes, RowMajor(x.rank()));
+    x = InMemoryOrder(r.InOrder(x, RowMajor(x.rank())), x.sizes, RowMajor(x.rank()));
   }
   const auto first = std::ranges::find_if(x.memory, [](std::int64_t size) { return size != 1; });
   if (!r.Expect(first != x.memory.end() && *first < 0,
@@ -90,7 +90,7 @@ GraphValue ByRow(GraphRecorder& r, std::shared_ptr<const Function> function,
   const bool one_row = x.rank() == 1;  // of parameters
   if (one_row) x = WithRank(x, 2);
   if (!WithLast(x, width)) {
-    x = LyingAs(r.InOrder(x, RowMajor(x.rank())), x.sizes, RowMajor(x.rank()));
+    x = InMemoryOrder(r.InOrder(x, RowMajor(x.rank())), x.sizes, RowMajor(x.rank()));
   }
   std::int64_t rows = 1;
   for (const std::int64_t size : std::span(x.sizes).first(x.rank() - 1)) {
@@ -131,7 +131,7 @@ GraphValue GatedBy(GraphRecorder& r, ActivationKind kind) {
   const DimensionOrder order = MemoryOrder(a).value_or(RowMajor(a.rank()));
   std::vector<ValueId> inputs = {r.AsActivation(r.Shaped(a, order)),
                                  r.AsActivation(r.Shaped(b, order))};
-  return LyingAs(r.Apply(std::make_shared<Gated>(kind), std::move(inputs)), a.sizes, order);
+  return InMemoryOrder(r.Apply(std::make_shared<Gated>(kind), std::move(inputs)), a.sizes, order);
 }
 
 template <ActivationKind kKind>

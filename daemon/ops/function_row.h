@@ -32,7 +32,7 @@ struct CpuMaker {
 using CudaMaker = KernelResult (*)(const CudaRequest&);
 
 // Marks that inputs, or outputs, may be bf16.
-constexpr CpuMaker TakesBf16(CpuMaker maker) {
+constexpr CpuMaker AcceptsBf16(CpuMaker maker) {
   maker.takes_bf16 = true;
   return maker;
 }

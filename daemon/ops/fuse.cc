@@ -26,7 +26,7 @@ constexpr auto kRows = FromFunctionTable<Row>([](const FunctionRow& row) {
 });
 
 // Checks the limits of kernels; the error names the layer.
-Status CheckTakenByCuda(const Graph& graph) {
+Status CheckCudaLimits(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     const Row* row = FindRow(kRows, node.function->name());
     if (row == nullptr || row->check == nullptr) continue;
@@ -59,7 +59,7 @@ bool Fuser::WritesParameterGradient(std::size_t i) const {
   return graph_.value(nodes_[i].outputs[0]).kind == ValueKind::kParameterGradient;
 }
 
-bool Fuser::MadeBefore(ValueId value, std::size_t place) const {
+bool Fuser::ComputedBefore(ValueId value, std::size_t place) const {
   for (std::size_t i = place; i < nodes_.size(); ++i) {
     if (std::ranges::count(nodes_[i].outputs, value) > 0) return false;
   }
@@ -91,7 +91,7 @@ Status CheckCudaKernels(const Graph& graph) {
     const bool runs = !node.function->is_view() && !node.function->is_update_sum();
     if (runs && !HasCudaKernel(name)) missing.insert(name);
   }
-  if (missing.empty()) return CheckTakenByCuda(graph);
+  if (missing.empty()) return CheckCudaLimits(graph);
   std::string names;
   for (const std::string_view name : missing)
     names += StrCat(names.empty() ? "'" : ", '", name, "'");

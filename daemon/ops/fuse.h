@@ -40,7 +40,7 @@ class Fuser {
   // Whether output 0 of node i is the gradient of a parameter, which no node of this graph reads.
   [[nodiscard]] bool WritesParameterGradient(std::size_t i) const;
   // Whether the value is computed by a node before `place`, or by none.
-  [[nodiscard]] bool MadeBefore(ValueId value, std::size_t place) const;
+  [[nodiscard]] bool ComputedBefore(ValueId value, std::size_t place) const;
   // Whether only `reader` reads the value: no other node, and not the caller.
   [[nodiscard]] bool OnlyReadBy(ValueId value,
                                 std::optional<std::size_t> reader = std::nullopt) const;

@@ -27,7 +27,7 @@ Status CheckMatrix(const ValueSpec& spec, std::string_view what, DType dtype) {
                                      ", found ", Name(spec.dtype), " ", ToString(spec.shape))};
 }
 
-Status CheckRowsOfColumns(const ValueSpec& spec) {
+Status CheckHasColumns(const ValueSpec& spec) {
   GACCD_RETURN_IF_ERROR(CheckMatrix(spec, "the input"));
   if (spec.shape[1] > 0) return Status::Ok();
   return {ErrorKind::kConfig,

@@ -16,7 +16,7 @@ Status CheckFloat(const ValueSpec& spec, std::string_view what);
 Status CheckMatrix(const ValueSpec& spec, std::string_view what);
 Status CheckMatrix(const ValueSpec& spec, std::string_view what, DType dtype);
 // The same with at least one column.
-Status CheckRowsOfColumns(const ValueSpec& spec);
+Status CheckHasColumns(const ValueSpec& spec);
 // A matrix of consecutive sequences of `length` rows each.
 Status CheckSequences(const ValueSpec& spec, std::int64_t length, std::string_view what);
 // Images [N, H, W, C], f32, bf16 or fp16, with at least one pixel and channel.

@@ -15,7 +15,7 @@ constexpr std::size_t kBlock = FlatLayout::kBlock;
 
 // Lane l sums the values l, l + 16, l + 32, ...; then the lanes are added in order.
 GACCD_SIMD_CLONES
-double SumOfBlock(const float* values, std::size_t n) {
+double SumBlock(const float* values, std::size_t n) {
   double lanes[kLanes] = {};
   std::size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
@@ -38,7 +38,7 @@ template <typename Use>
 void ForBlocks(std::span<const float> gradient, const Use& use) {
   for (std::size_t begin = 0; begin < gradient.size(); begin += kBlock) {
     const auto block = gradient.subspan(begin, std::min(kBlock, gradient.size() - begin));
-    use(SumOfBlock(block.data(), block.size()));
+    use(SumBlock(block.data(), block.size()));
   }
 }
 

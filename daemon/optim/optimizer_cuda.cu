@@ -67,7 +67,7 @@ __device__ inline void StoreCopy(Half* to, Part part, const float (&values)[kWid
   }
 }
 
-__device__ inline void TellOverflow(const float (&parameters)[kWidth], UpdateControl* control) {
+__device__ inline void ReportOverflow(const float (&parameters)[kWidth], UpdateControl* control) {
   bool finite = true;
 #pragma unroll
   for (int v = 0; v < kWidth; ++v) finite = finite && parameters[v] - parameters[v] == 0;
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kStepThreads)
   if constexpr (Rule::kStates > 0) StorePart(first, StatePart(part), m);
   if constexpr (Rule::kStates > 1) StorePart(second, StatePart(part), s);
   StoreCopy(copy, part, p);
-  TellOverflow(p, control);
+  ReportOverflow(p, control);
 }
 
 __global__ void __launch_bounds__(kStepThreads)

@@ -4,11 +4,11 @@
 
 namespace gaccd {
 
-OptimizerRanges OptimizerRanges::Of(const FlatLayout& layout) {
-  return Of(layout, {.elements = layout.size()});
+OptimizerRanges OptimizerRanges::Make(const FlatLayout& layout) {
+  return Make(layout, {.elements = layout.size()});
 }
 
-OptimizerRanges OptimizerRanges::Of(const FlatLayout& layout, const ShardPart& part) {
+OptimizerRanges OptimizerRanges::Make(const FlatLayout& layout, const ShardPart& part) {
   OptimizerRanges ranges;
   for (const FlatEntry& entry : layout.entries()) {
     const std::int64_t first = std::max(entry.offset - part.first, std::int64_t{0});

@@ -22,9 +22,9 @@ struct OptimizerRange {
 class OptimizerRanges {
  public:
   // Everything that is not frozen, including padding; neighbours with the same group are one range.
-  [[nodiscard]] static OptimizerRanges Of(const FlatLayout& layout);
+  [[nodiscard]] static OptimizerRanges Make(const FlatLayout& layout);
   // The same for one part: elements and state places count from its beginning.
-  [[nodiscard]] static OptimizerRanges Of(const FlatLayout& layout, const ShardPart& part);
+  [[nodiscard]] static OptimizerRanges Make(const FlatLayout& layout, const ShardPart& part);
   // One range from 0 on, with the settings of the optimiser.
   [[nodiscard]] static OptimizerRanges One(std::int64_t elements);
 

@@ -21,7 +21,7 @@ class Search {
   Search(const PlanRequest& request, const FindMemoryNeed& find) : request_(request), find_(find) {}
 
   // Computes the memory of the plan with this micro-batch, unless it is known.
-  Result<Plan> Look(std::int64_t micro_batch) {
+  Result<Plan> Evaluate(std::int64_t micro_batch) {
     GACCD_ASSIGN_OR_RETURN(Plan plan, WithMicroBatch(request_, micro_batch));
     const auto same = [&plan](const Plan& other) {
       return other.request().micro_batch == plan.request().micro_batch;
@@ -47,7 +47,7 @@ class Search {
       if (next >= high) return fits;
       const std::int64_t guess =
           interpolate ? Interpolated(fits, too_large) : low + (high - low) / 2;
-      GACCD_ASSIGN_OR_RETURN(const Plan plan, Look(std::clamp(guess, next, high - 1)));
+      GACCD_ASSIGN_OR_RETURN(const Plan plan, Evaluate(std::clamp(guess, next, high - 1)));
       const std::int64_t found = plan.request().micro_batch;
       if (found <= low || found >= high) return fits;  // uneven speeds: no plan in between
       (plan.memory()->fits() ? fits : too_large) = plan;
@@ -57,7 +57,7 @@ class Search {
   // Halves a micro-batch that is too large if a single sample is too large, too. Empty: none fits.
   Result<std::optional<Plan>> Halve(Plan too_large) {
     while (too_large.request().micro_batch > 3) {
-      GACCD_ASSIGN_OR_RETURN(const Plan half, Look(too_large.request().micro_batch / 2));
+      GACCD_ASSIGN_OR_RETURN(const Plan half, Evaluate(too_large.request().micro_batch / 2));
       if (half.memory()->fits()) {
         GACCD_ASSIGN_OR_RETURN(Plan chosen, Narrow(half, too_large));
         return std::optional(std::move(chosen));
@@ -75,7 +75,7 @@ class Search {
 
   Result<MicroBatchChoice> Finish(const Plan& chosen, std::size_t smaller) {
     for (Plan plan = chosen; smaller > 0 && plan.request().micro_batch > 1; --smaller) {
-      GACCD_ASSIGN_OR_RETURN(plan, Look(plan.request().micro_batch - 1));
+      GACCD_ASSIGN_OR_RETURN(plan, Evaluate(plan.request().micro_batch - 1));
     }
     const auto micro_batch = [](const Plan& plan) { return plan.request().micro_batch; };
     std::ranges::sort(plans_, std::ranges::greater(), micro_batch);
@@ -128,15 +128,16 @@ Result<Plan> InOneMicroStep(const PlanRequest& request) {
 
 namespace {
 
-Result<MicroBatchChoice> ChooseOfOneKind(const PlanRequest& request, const MicroBatchSearch& search,
-                                         const FindMemoryNeed& find) {
+Result<MicroBatchChoice> ChooseForRequest(const PlanRequest& request,
+                                          const MicroBatchSearch& search,
+                                          const FindMemoryNeed& find) {
   GACCD_ASSIGN_OR_RETURN(const Plan whole, InOneMicroStep(request));
   const std::int64_t load = whole.request().micro_batch;
   Search plans(request, find);
   GACCD_ASSIGN_OR_RETURN(const Plan largest,
-                         plans.Look(search.most > 0 ? std::min(load, search.most) : load));
+                         plans.Evaluate(search.most > 0 ? std::min(load, search.most) : load));
   if (largest.memory()->fits()) return plans.Finish(largest, search.smaller);
-  GACCD_ASSIGN_OR_RETURN(const Plan smallest, plans.Look(1));
+  GACCD_ASSIGN_OR_RETURN(const Plan smallest, plans.Evaluate(1));
   if (!smallest.memory()->fits()) {
     GACCD_ASSIGN_OR_RETURN(const std::optional<Plan> half, plans.Halve(largest));
     return plans.Finish(half ? *half : plans.Smallest(), half ? search.smaller : 0);
@@ -158,12 +159,12 @@ bool IsBetter(const MicroBatchChoice& blocks, const MicroBatchChoice& none,
 Result<MicroBatchChoice> ChooseMicroBatch(const PlanRequest& request,
                                           const MicroBatchSearch& search,
                                           const FindMemoryNeed& find) {
-  GACCD_ASSIGN_OR_RETURN(MicroBatchChoice choice, ChooseOfOneKind(request, search, find));
+  GACCD_ASSIGN_OR_RETURN(MicroBatchChoice choice, ChooseForRequest(request, search, find));
   const bool best = choice.fits && choice.plan().accum_steps() == 1;
   if (!search.recompute || (best && search.smaller == 0)) return choice;
   PlanRequest with = request;
   with.recompute = Recompute::kBlocks;
-  GACCD_ASSIGN_OR_RETURN(MicroBatchChoice blocks, ChooseOfOneKind(with, search, find));
+  GACCD_ASSIGN_OR_RETURN(MicroBatchChoice blocks, ChooseForRequest(with, search, find));
   const std::size_t first = choice.plans.size();
   if (IsBetter(blocks, choice, search.cost)) {
     choice.chosen = first + blocks.chosen;

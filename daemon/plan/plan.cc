@@ -113,7 +113,7 @@ Status Plan::CheckStages() const {
                                        " ranks, one for each stage, found ", world_)};
   }
   if (stages == 1 || request_.speeds.empty()) return Status::Ok();
-  return {ErrorKind::kConfig, "pipeline: ranks of different speeds are not offered with it yet"};
+  return {ErrorKind::kConfig, "pipeline: ranks of different speeds are not supported with it yet"};
 }
 
 Status Plan::SplitUnevenly() {

@@ -24,7 +24,7 @@ std::int64_t MaxWithin(double time, double speed, std::int64_t limit) {
   return most;
 }
 
-bool AllTakenWithin(double time, std::span<const double> speeds, std::int64_t samples) {
+bool FitsWithin(double time, std::span<const double> speeds, std::int64_t samples) {
   std::int64_t left = samples;
   for (const double speed : speeds) {
     left -= MaxWithin(time, speed, left);
@@ -41,7 +41,7 @@ double SmallestTime(std::span<const double> speeds, std::int64_t samples) {
   for (;;) {
     const double middle = too_short + (enough - too_short) / 2;
     if (middle <= too_short || middle >= enough) return enough;
-    (AllTakenWithin(middle, speeds, samples) ? enough : too_short) = middle;
+    (FitsWithin(middle, speeds, samples) ? enough : too_short) = middle;
   }
 }
 
@@ -67,8 +67,8 @@ std::int64_t FewestMicroSteps(std::span<const std::int64_t> most, std::int64_t s
 
 // Removes `excess` samples from the loads, from the fastest ranks first, evenly among ranks of
 // equal speed, which have equal loads.
-void TakeFromFastest(std::span<const double> speeds, std::int64_t excess,
-                     std::vector<std::int64_t>* loads) {
+void ReduceFastestLoads(std::span<const double> speeds, std::int64_t excess,
+                        std::vector<std::int64_t>* loads) {
   std::vector<std::size_t> ranks(speeds.size());
   std::iota(ranks.begin(), ranks.end(), std::size_t{0});
   std::ranges::stable_sort(ranks, std::greater{}, [&](std::size_t rank) { return speeds[rank]; });
@@ -110,7 +110,7 @@ SpeedSplit SplitBySpeed(std::span<const double> speeds, std::int64_t samples,
     if (load / micro_batch >= split.micro_steps) load = split.micro_steps * micro_batch;
     excess += load;
   }
-  TakeFromFastest(speeds, excess, &split.loads);
+  ReduceFastestLoads(speeds, excess, &split.loads);
   return split;
 }
 

@@ -66,7 +66,7 @@ Status Replica::PrepareGraphs() {
   }
   if (model_.stage()) GACCD_RETURN_IF_ERROR(PlanStage(options_, kept));
   if (options_.only_plan) return Status::Ok();
-  shortage_ = TakeMemory(kept);
+  shortage_ = RetryAllocation(kept);
   // A pipeline stage cannot divide its micro-batches: its neighbours expect these sizes.
   if (!shortage_.ok()) return model_.stage() ? shortage_ : Status::Ok();
   graphs_.Attach(arena_.data(), scratch_.data(), kept_arena_.data());
@@ -78,7 +78,7 @@ Status Replica::PrepareGraphs() {
   return model_.update_sums() > 0 ? PrepareSegments(options_) : Status::Ok();
 }
 
-Status Replica::TakeMemory(std::int64_t kept) {
+Status Replica::RetryAllocation(std::int64_t kept) {
   GACCD_ASSIGN_OR_RETURN(arena_, AllocateBytes(graphs_.arena_bytes(), "activations"));
   GACCD_ASSIGN_OR_RETURN(scratch_, AllocateBytes(graphs_.scratch_bytes(), "scratch"));
   GACCD_ASSIGN_OR_RETURN(kept_arena_, AllocateBytes(kept, "kept activations"));

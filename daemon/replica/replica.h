@@ -114,7 +114,7 @@ class Replica {
   // For models with running statistics (Model::running_statistics): moves statistics of
   // micro-batches out of gradients() and leaves zeros there. Call first, once per update, after the
   // reduction of the gradients.
-  void TakeMicroStatistics();
+  void MoveMicroStatistics();
   // Adds the sums of the update to the running statistics. Call ParametersChanged() afterwards.
   void AddToRunningStatistics();
   // Whether all running statistics would be finite; the same on all ranks.
@@ -134,7 +134,7 @@ class Replica {
   Replica(const Model& model, std::span<float> gradients, const ReplicaOptions& options,
           Precision precision, Communicator* comm);
   Status PrepareGraphs();
-  Status TakeMemory(std::int64_t kept);
+  Status RetryAllocation(std::int64_t kept);
   void Bind(Executor& executor, std::span<const BoundInput> inputs, const BatchView& batch);
   [[nodiscard]] static LossSums ReadSums(const PreparedGraph<TrainingGraph>& graph,
                                          std::int64_t samples);

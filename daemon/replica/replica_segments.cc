@@ -110,7 +110,7 @@ void Replica::ForEachRunning(auto&& call) {
   }
 }
 
-void Replica::TakeMicroStatistics() {
+void Replica::MoveMicroStatistics() {
   if (model_.micro_values() == 0 || graphs_.all<TrainingGraph>().empty()) return;
   const auto& layers = graphs_.all<TrainingGraph>().begin()->second.ids.running;
   part_sums_.resize(layers.size());

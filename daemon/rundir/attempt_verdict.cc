@@ -24,7 +24,7 @@ std::string CodeText(int code) {
 
 // Whether another rank recorded why it exited, or SLURM why it killed one, while rank 0 only saw
 // the disconnect.
-bool PeerKnowsBetter(const WrittenVerdict& written, std::optional<int> srun_rc) {
+bool PeerHasCause(const WrittenVerdict& written, std::optional<int> srun_rc) {
   if (!srun_rc || !Is(written.exit, ErrorKind::kUnavailable)) return false;
   return *srun_rc == kOutOfMemoryExit ||
          (*srun_rc >= static_cast<int>(ErrorKind::kUsage) &&
@@ -84,7 +84,7 @@ AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
   if (facts.srun_rc == 0 && !facts.written && !facts.done_file) {
     judgement.exit = static_cast<int>(ErrorKind::kOs);
     judgement.reason = "srun returned 0, but nothing was trained: SLURM could not start the ranks";
-  } else if (facts.written && !PeerKnowsBetter(*facts.written, facts.srun_rc)) {
+  } else if (facts.written && !PeerHasCause(*facts.written, facts.srun_rc)) {
     judgement.exit = facts.written->exit;
     judgement.reason = facts.written->reason;
   } else if (facts.written) {

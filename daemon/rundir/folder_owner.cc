@@ -132,8 +132,8 @@ OwnerName MakeOwnerName(const std::string& job, int attempt, std::int64_t step) 
   return {job, attempt, step, host, pid, ProcessStart(pid)};
 }
 
-Result<FolderOwner> FolderOwner::Take(const std::string& run_dir, const OwnerName& me,
-                                      const OwnerPatience& patience) {
+Result<FolderOwner> FolderOwner::Acquire(const std::string& run_dir, const OwnerName& me,
+                                         const OwnerPatience& patience) {
   constexpr std::chrono::milliseconds kPause{100};
   const auto start = std::chrono::steady_clock::now();
   for (;;) {
@@ -194,7 +194,7 @@ Status FolderOwner::CheckInPlace() const {
                  found.st_uid,
                  ": expected the one of this run, which was moved; nothing is written "
                  "into it. Only you should be able to write in ",
-                 FolderOf(run_dir_))};
+                 ParentFolder(run_dir_))};
 }
 
 FolderOwner::~FolderOwner() { Release(); }

@@ -54,8 +54,8 @@ class FolderOwner {
  public:
   // kConfig, with the owner: job, host, pid. kTempFail: the owner is an earlier or a second start
   // of the same job step, still alive. kIo: the folder cannot be written.
-  static Result<FolderOwner> Take(const std::string& run_dir, const OwnerName& me,
-                                  const OwnerPatience& patience = {});
+  static Result<FolderOwner> Acquire(const std::string& run_dir, const OwnerName& me,
+                                     const OwnerPatience& patience = {});
 
   FolderOwner(FolderOwner&&) = default;
   FolderOwner& operator=(FolderOwner&&) = default;

@@ -44,7 +44,7 @@ Result<std::string> Absolute(const std::string& path) {
 constexpr std::string_view kLatest = "/latest";
 
 // Atomically replaces the link attempts/latest -> name.
-Status PointLatest(const std::string& attempts, const std::string& name) {
+Status UpdateLatestLink(const std::string& attempts, const std::string& name) {
   const std::string link = StrCat(attempts, kLatest);
   const std::string temporary = StrCat(attempts, "/.latest-", ::getpid());
   ::unlink(temporary.c_str());
@@ -60,7 +60,7 @@ Status PointLatest(const std::string& attempts, const std::string& name) {
 }
 
 // A user may keep the job text of the run in the run folder under the same name.
-bool WrittenBySomeoneElse(const std::string& path) {
+bool IsUserFile(const std::string& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) return false;
   const Result<std::string> start = ReadStart(path, kMarker.size());
@@ -77,7 +77,7 @@ Result<RunFolder> RunFolder::Create(const RunFolderRequest& request) {
   const AttemptSource& source = request.attempt;
   const std::string job = source.slurm_job_id.value_or(StrCat("local-", ::getpid()));
   const OwnerName me = MakeOwnerName(job, source.restart_count, source.step_id);
-  GACCD_ASSIGN_OR_RETURN(FolderOwner owner, FolderOwner::Take(run_dir, me, request.patience));
+  GACCD_ASSIGN_OR_RETURN(FolderOwner owner, FolderOwner::Acquire(run_dir, me, request.patience));
   RunFolder folder(run_dir, std::move(owner), modes);
   folder.job_ = job;
   GACCD_RETURN_IF_ERROR(folder.MakeAttempt(source).WithContext("run folder"));
@@ -107,7 +107,7 @@ Status RunFolder::MakeAttempt(const AttemptSource& source) {
   for (int run = 2; run <= kMaxRunsPerAttempt; ++run) {
     bool taken = false;
     GACCD_RETURN_IF_ERROR(TryAttempt(StrCat(attempts, "/", name), &taken));
-    if (!taken) return PointLatest(attempts, name);
+    if (!taken) return UpdateLatestLink(attempts, name);
     name = StrCat(first, ".", run);
   }
   return {ErrorKind::kIo, StrCat("'", attempts, "/", first, "' and ", kMaxRunsPerAttempt - 1,
@@ -140,7 +140,7 @@ Status RunFolder::WriteInputs(const std::string& job_text, const std::string& pl
     if (text->empty()) continue;
     const std::string content = StrCat(kMarker, *text);
     GACCD_RETURN_IF_ERROR(ReplaceFile(attempt_dir_ + name, content, false, modes_.file));
-    if (WrittenBySomeoneElse(run_dir_ + name)) continue;
+    if (IsUserFile(run_dir_ + name)) continue;
     GACCD_RETURN_IF_ERROR(ReplaceFile(run_dir_ + name, content, false, modes_.file));
   }
   return Status::Ok();

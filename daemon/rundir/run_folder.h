@@ -61,7 +61,7 @@ class RunFolder {
   // are not written.
   Status WriteInputs(const std::string& job_text, const std::string& plan_text) const;
   // The event file of this attempt, created by Create(), open for appending. May be called once.
-  [[nodiscard]] FileDescriptor TakeEventFile() { return std::move(event_file_); }
+  [[nodiscard]] FileDescriptor ReleaseEventFile() { return std::move(event_file_); }
 
  private:
   RunFolder(std::string run_dir, FolderOwner owner, Modes modes)

@@ -65,8 +65,8 @@ Result<std::string> RunReporter::Impl::OpenFiles(const std::string& rank_table) 
   const auto notice = [who = identity](const LineStamp& before, const DroppedLines& dropped) {
     return EventJson(who, {before.ts, before.seq, "warning"}, dropped);
   };
-  GACCD_ASSIGN_OR_RETURN(
-      events, EventLog::Start(folder->TakeEventFile(), dir + "/events.jsonl", modes.file, notice));
+  GACCD_ASSIGN_OR_RETURN(events, EventLog::Start(folder->ReleaseEventFile(), dir + "/events.jsonl",
+                                                 modes.file, notice));
   RunStatus first;
   first.identity = identity;
   first.attempt_dir = "attempts" + dir.substr(dir.rfind('/'));

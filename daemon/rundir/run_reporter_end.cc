@@ -88,7 +88,7 @@ void RunReporter::Impl::CloseForRankZero(const Status& outcome, FailureFacts fac
   constexpr std::chrono::milliseconds kAfterSilence{1'500};
   if (leads() || attempt_dir.empty() || !Suspects(facts, 0)) return;
   std::this_thread::sleep_for(facts.silent ? kAfterSilence : kAfterRankZero);
-  AddLostSeenByOthers(attempt_dir, &facts);
+  AddRanksLostByPeers(attempt_dir, &facts);
   RunStatus now;
   now.identity = identity;
   now.identity.host = facts.hosts.empty() ? std::string() : facts.hosts.front();

@@ -84,7 +84,7 @@ struct RunReporter::Impl {
   void WriteOwnSteps(const std::optional<RankStepRecord>& record);
   void ReportWriteFailure();
   void ReportStall();
-  [[nodiscard]] std::string run_dir() const { return FolderOf(FolderOf(attempt_dir)); }
+  [[nodiscard]] std::string run_dir() const { return ParentFolder(ParentFolder(attempt_dir)); }
   // The attempt folder relative to the run folder as given by the user.
   [[nodiscard]] std::string AttemptDirAsGiven() const {
     const std::string_view given(options.run_dir);

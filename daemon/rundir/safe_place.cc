@@ -119,7 +119,7 @@ Status CheckOwner(const std::string& path) {
                  UserName(::geteuid()), " or root; choose another --run-dir")};
 }
 
-Status Doubt(const std::string& path, const struct stat& info) {
+Status CheckNotReplaceable(const std::string& path, const struct stat& info) {
   constexpr uid_t kNobodyKnown = 65'534;
   if (S_ISLNK(info.st_mode)) return Status::Ok();
   const bool anybody = (info.st_mode & S_IWOTH) != 0 && (info.st_mode & S_ISVTX) == 0;
@@ -146,7 +146,7 @@ Status CheckSafeRunFolder(const std::string& run_dir) {
 }
 
 std::string RunFolderWarning(const std::string& run_dir) {
-  const auto found = Resolve(run_dir, Doubt);
+  const auto found = Resolve(run_dir, CheckNotReplaceable);
   const bool doubt = !found.ok() && found.status().kind() == ErrorKind::kConfig;
   return doubt ? found.status().message() : std::string();
 }

@@ -30,7 +30,7 @@ class Records {
  public:
   explicit Records(std::string attempt_dir) : attempt_dir_(std::move(attempt_dir)) {}
 
-  const std::optional<Failure>& Of(int rank) {
+  const std::optional<Failure>& Find(int rank) {
     std::optional<Failure>& failure = read_[rank];
     if (!failure) failure = Read(rank);
     return failure;
@@ -50,7 +50,7 @@ class Records {
   std::map<int, std::optional<Failure>> read_;
 };
 
-bool LeftForOthers(const Failure& failure) {
+bool IsPeerLoss(const Failure& failure) {
   return failure.exit == static_cast<int>(ErrorKind::kUnavailable);
 }
 
@@ -58,7 +58,7 @@ bool LeftForOthers(const Failure& failure) {
 void WaitForRecords(const std::vector<int>& gave_up, Records& records) {
   constexpr std::chrono::milliseconds kPause{20};
   constexpr int kPauses = 20;
-  const auto there = [&](int rank) { return records.Of(rank).has_value(); };
+  const auto there = [&](int rank) { return records.Find(rank).has_value(); };
   for (int i = 0; i < kPauses && std::ranges::none_of(gave_up, there); ++i) {
     std::this_thread::sleep_for(kPause);
   }
@@ -81,8 +81,8 @@ std::vector<Suspect> FindOrigins(const FailureFacts& facts, Records& records) {
   for (; !open.empty(); open.pop_front()) {
     const Suspect suspect = open.front();
     if (!seen.insert(suspect.rank).second) continue;
-    const std::optional<Failure>& record = records.Of(suspect.rank);
-    const bool knows = record && LeftForOthers(*record) && !record->lost_ranks.empty();
+    const std::optional<Failure>& record = records.Find(suspect.rank);
+    const bool knows = record && IsPeerLoss(*record) && !record->lost_ranks.empty();
     if (knows && std::ranges::count(record->lost_ranks, facts.rank) == 0) {
       std::ranges::for_each(record->lost_ranks, add);
     } else if (record || !std::ranges::count(facts.gave_up, suspect.rank)) {
@@ -137,7 +137,7 @@ std::map<std::string, std::int64_t> FindLostNodes(const std::vector<Suspect>& or
                                                   const FailureFacts& facts, Records& records) {
   std::map<std::string, std::int64_t> lost;
   for (const Suspect& origin : origins) {
-    if (!records.Of(origin.rank)) ++lost[origin.host];
+    if (!records.Find(origin.rank)) ++lost[origin.host];
   }
   std::erase_if(lost, [&](const auto& node) {
     const auto& [host, ranks] = node;
@@ -203,7 +203,7 @@ bool IsFailure(const Status& outcome) {
   }
 }
 
-void AddLostSeenByOthers(const std::string& attempt_dir, FailureFacts* facts) {
+void AddRanksLostByPeers(const std::string& attempt_dir, FailureFacts* facts) {
   constexpr std::size_t kMaxRecords = 256;
   const auto names = ListFolder(attempt_dir + "/crash", kMaxRecords);
   if (!names.ok()) return;
@@ -211,11 +211,11 @@ void AddLostSeenByOthers(const std::string& attempt_dir, FailureFacts* facts) {
   for (const std::string& name : *names) {
     int writer = 0;
     if (std::sscanf(name.c_str(), "r%d.json", &writer) != 1) continue;
-    const std::optional<Failure>& failure = records.Of(writer);
-    if (!failure || !LeftForOthers(*failure)) continue;
+    const std::optional<Failure>& failure = records.Find(writer);
+    if (!failure || !IsPeerLoss(*failure)) continue;
     for (const int rank : failure->lost_ranks) {
       const auto index = static_cast<std::size_t>(rank);
-      if (Suspects(*facts, rank) || records.Of(rank) || index >= facts->hosts.size()) continue;
+      if (Suspects(*facts, rank) || records.Find(rank) || index >= facts->hosts.size()) continue;
       facts->suspects.push_back({.rank = rank, .host = facts->hosts[index]});
     }
   }
@@ -232,13 +232,13 @@ Verdict MakeVerdict(const Status& outcome, const FailureFacts& facts,
   const std::vector<Suspect> origins = FindOrigins(facts, records);
   if (origins.empty()) return verdict;
   verdict.first = origins.front();
-  verdict.first_failure = records.Of(verdict.first->rank);
+  verdict.first_failure = records.Find(verdict.first->rank);
   verdict.killed = verdict.first->ended && !verdict.first_failure && !attempt_dir.empty();
   verdict.memory_planned_bytes = facts.memory_planned_bytes;
   std::set<std::string> hosts;
   for (const Suspect& suspect : origins) {
     verdict.lost_ranks.push_back(suspect.rank);
-    const std::optional<Failure>& failure = records.Of(suspect.rank);
+    const std::optional<Failure>& failure = records.Find(suspect.rank);
     if (failure && IsOwnFault(*failure)) continue;
     if (hosts.insert(suspect.host).second) {
       verdict.suspect_hosts += StrCat(verdict.suspect_hosts.empty() ? "" : ",", suspect.host);
@@ -270,7 +270,7 @@ Status WriteVerdictForRankZero(const std::string& attempt_dir, const RunIdentity
   if (there) return Status::Ok();
   last.attempt_dir = "attempts" + attempt_dir.substr(attempt_dir.rfind('/'));
   Apply(verdict, last);
-  const std::string run_dir = FolderOf(FolderOf(attempt_dir));
+  const std::string run_dir = ParentFolder(ParentFolder(attempt_dir));
   return ReplaceFile(run_dir + "/STATUS.json", StatusJson(last) + "\n", true, mode);
 }
 

@@ -29,7 +29,7 @@ namespace gaccd {
 
 // Called by a rank that replaces rank 0, the only one that sees all others: adds the ranks named in
 // their records, unless these ranks have their own records.
-void AddLostSeenByOthers(const std::string& attempt_dir, FailureFacts* facts);
+void AddRanksLostByPeers(const std::string& attempt_dir, FailureFacts* facts);
 
 [[nodiscard]] bool Suspects(const FailureFacts& facts, int rank);
 

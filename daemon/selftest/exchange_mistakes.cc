@@ -42,10 +42,10 @@ void MoveToEqualCuts(std::span<const std::int64_t> counts, std::span<float> valu
 // ranks of the same stage; and a pipeline into ranks that share a parameter.
 enum class Group : std::uint8_t { kWorld, kPipeline, kSameStage, kSharing };
 
-class MistakenCommunicator final : public ForwardingCommunicator {
+class FaultyCommunicator final : public ForwardingCommunicator {
  public:
-  MistakenCommunicator(Communicator& inner, std::unique_ptr<Communicator> owned,
-                       ExchangeMistake mistake, Group group)
+  FaultyCommunicator(Communicator& inner, std::unique_ptr<Communicator> owned,
+                     ExchangeMistake mistake, Group group)
       : ForwardingCommunicator(inner), owned_(std::move(owned)), mistake_(mistake), group_(group) {}
 
   Result<std::unique_ptr<Communicator>> Split(int color, int key) override {
@@ -56,7 +56,7 @@ class MistakenCommunicator final : public ForwardingCommunicator {
     if (part == nullptr) return part;
     Communicator& own = *part;
     return std::unique_ptr<Communicator>(
-        std::make_unique<MistakenCommunicator>(own, std::move(part), mistake_, group));
+        std::make_unique<FaultyCommunicator>(own, std::move(part), mistake_, group));
   }
 
  private:
@@ -180,8 +180,8 @@ std::vector<ExchangeMistake> ListExchangeMistakes(const Job& job) {
 
 bool HasEffect(ExchangeMistake mistake, const Job& job, const Plan& plan, const Model& model) {
   const std::int64_t nodes = plan.request().nodes;
-  const ShardGrid grid = ShardGrid::Of(job.shard, static_cast<int>(nodes),
-                                       static_cast<int>(plan.request().gpus_per_node));
+  const ShardGrid grid = ShardGrid::Make(job.shard, static_cast<int>(nodes),
+                                         static_cast<int>(plan.request().gpus_per_node));
   switch (mistake) {
     case ExchangeMistake::kOwnPart:
     case ExchangeMistake::kMean:
@@ -202,7 +202,7 @@ bool HasEffect(ExchangeMistake mistake, const Job& job, const Plan& plan, const 
 }
 
 std::unique_ptr<Communicator> MakeMistaken(Communicator& inner, ExchangeMistake mistake) {
-  return std::make_unique<MistakenCommunicator>(inner, nullptr, mistake, Group::kWorld);
+  return std::make_unique<FaultyCommunicator>(inner, nullptr, mistake, Group::kWorld);
 }
 
 }  // namespace gaccd

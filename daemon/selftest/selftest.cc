@@ -118,20 +118,20 @@ struct Bench {
 };
 
 // The deviation of the daemon's own update.
-Result<double> RunRight(const Setting& setting, std::size_t index, const Bench& bench) {
+Result<double> RunCorrect(const Setting& setting, std::size_t index, const Bench& bench) {
   const Plan& plan = setting.cases[index].plan;
   GACCD_ASSIGN_OR_RETURN(auto batches, OneUpdate(setting.data, plan, bench.comm.rank()));
   // With a learning rate of 0, which keeps the parameters of the reference.
   GACCD_RETURN_IF_ERROR(RunUpdate(bench.engine, *batches, PlainAccumulation(plan), {}));
-  GACCD_RETURN_IF_ERROR(bench.engine.TakeResult(/*wait=*/true).status());
+  GACCD_RETURN_IF_ERROR(bench.engine.PopResult(/*wait=*/true).status());
   std::vector<float> gradients(setting.references[index].size());
   GACCD_RETURN_IF_ERROR(bench.engine.GetGradients(gradients));
   return Deviation(gradients, setting.references[index]);
 }
 
 // The deviation with a mistake: a wrong weight, or the gradient cleared at the wrong time.
-Result<double> RunWrong(Mistake mistake, const Setting& setting, std::size_t index,
-                        const Bench& bench) {
+Result<double> RunWithMistake(Mistake mistake, const Setting& setting, std::size_t index,
+                              const Bench& bench) {
   const Plan& plan = setting.cases[index].plan;
   GACCD_ASSIGN_OR_RETURN(auto batches, OneUpdate(setting.data, plan, bench.comm.rank()));
   const std::int64_t filled = plan.FilledSteps(bench.comm.rank());
@@ -209,15 +209,15 @@ Status RunRank(const Setting& setting, const Setting& tokens, Communicator& comm
                std::vector<SelftestCase>* results) {
   GACCD_RETURN_IF_ERROR(WithBench(setting, comm, [&](const Bench& bench, std::size_t i) -> Status {
     SelftestCase& result = (*results)[i];
-    GACCD_ASSIGN_OR_RETURN(result.right, RunRight(setting, i, bench));
+    GACCD_ASSIGN_OR_RETURN(result.right, RunCorrect(setting, i, bench));
     GACCD_ASSIGN_OR_RETURN(result.mean_of_means,
-                           RunWrong(Mistake::kMeanOfMeans, setting, i, bench));
-    GACCD_ASSIGN_OR_RETURN(result.last_only, RunWrong(Mistake::kLastOnly, setting, i, bench));
+                           RunWithMistake(Mistake::kMeanOfMeans, setting, i, bench));
+    GACCD_ASSIGN_OR_RETURN(result.last_only, RunWithMistake(Mistake::kLastOnly, setting, i, bench));
     return Status::Ok();
   }));
   return WithBench(tokens, comm, [&](const Bench& bench, std::size_t i) -> Status {
     SelftestCase& result = (*results)[i];
-    GACCD_ASSIGN_OR_RETURN(result.tokens, RunRight(tokens, i, bench));
+    GACCD_ASSIGN_OR_RETURN(result.tokens, RunCorrect(tokens, i, bench));
     return RunRankMeans(tokens, i, bench, &result);
   });
 }

@@ -41,7 +41,7 @@ struct JobSetting {
 using Gradient = std::vector<float>;
 
 Result<UpdateOutcome> ReadOutcome(Engine& engine, const Model& model) {
-  GACCD_RETURN_IF_ERROR(engine.TakeResult(/*wait=*/true).status());
+  GACCD_RETURN_IF_ERROR(engine.PopResult(/*wait=*/true).status());
   UpdateOutcome outcome{.gradient = Gradient(static_cast<std::size_t>(model.layout().size()))};
   GACCD_RETURN_IF_ERROR(engine.GetGradients(outcome.gradient));
   if (model.update_sums() == 0) return outcome;
@@ -78,7 +78,7 @@ Result<UpdateOutcome> ComputeOutcome(const JobSetting& setting, const Model& mod
   return ReadOutcome(*engine, model);
 }
 
-Status RightUpdate(Engine& engine, BatchFeed& feed, const Plan& plan) {
+Status CorrectUpdate(Engine& engine, BatchFeed& feed, const Plan& plan) {
   return RunUpdate(engine, feed.batches(),
                    feed.ProgramFor({.index = 0, .samples = plan.effective_batch()}), {});
 }
@@ -124,7 +124,7 @@ Result<UpdateOutcome> UpdateOnOneRank(const JobSetting& setting, std::int64_t sa
       Plan::Make(
           {.nodes = 1, .gpus_per_node = 1, .micro_batch = micro_batch, .target_batch = samples}));
   const auto alone = MakeSingle();
-  return ComputeOutcome(setting, setting.model, *alone, plan, RightUpdate);
+  return ComputeOutcome(setting, setting.model, *alone, plan, CorrectUpdate);
 }
 
 // The micro-batches of the update, read `passes` times.
@@ -158,7 +158,7 @@ Status RunRank(const JobSetting& setting, const UpdateOutcome& reference, Commun
   Model model = setting.model;
   GACCD_RETURN_IF_ERROR(MakeStage(setting.job, comm.rank(), &model));
   GACCD_ASSIGN_OR_RETURN(const UpdateOutcome right,
-                         ComputeOutcome(setting, model, comm, test->plan, RightUpdate));
+                         ComputeOutcome(setting, model, comm, test->plan, CorrectUpdate));
   test->right = Deviation(right, reference);
   std::size_t i = 0;
   const auto add = [&](const Result<UpdateOutcome>& wrong) -> Status {
@@ -181,7 +181,8 @@ Status RunRank(const JobSetting& setting, const UpdateOutcome& reference, Commun
   }
   for (const ExchangeMistake mistake : ListExchangeMistakes(setting.job)) {
     const auto mistaken = MakeMistaken(comm, mistake);
-    GACCD_RETURN_IF_ERROR(add(ComputeOutcome(setting, model, *mistaken, test->plan, RightUpdate)));
+    GACCD_RETURN_IF_ERROR(
+        add(ComputeOutcome(setting, model, *mistaken, test->plan, CorrectUpdate)));
   }
   return Status::Ok();
 }

@@ -38,10 +38,10 @@ double PlannedSamples(const Plan& plan) {
 }
 
 // One rank's part of an update with a mistake.
-class WrongUpdate {
+class FaultyUpdate {
  public:
-  WrongUpdate(Communicator& comm, const Model& model, const Plan& plan, StatisticsMistake mistake,
-              Replica& replica)
+  FaultyUpdate(Communicator& comm, const Model& model, const Plan& plan, StatisticsMistake mistake,
+               Replica& replica)
       : comm_(comm),
         model_(model),
         plan_(plan),
@@ -230,7 +230,7 @@ Result<UpdateOutcome> StatisticsUpdate(Communicator& comm, const Model& model,
                          Replica::Create(model, gradients, MicroBatchSizes(plan, comm.rank())));
   std::ranges::copy(parameters, replica->parameters().begin());
   GACCD_RETURN_IF_ERROR(replica->ParametersChanged());
-  WrongUpdate update(comm, model, plan, mistake, *replica);
+  FaultyUpdate update(comm, model, plan, mistake, *replica);
   GACCD_RETURN_IF_ERROR(update.Run(batches));
   GACCD_RETURN_IF_ERROR(update.Reduce());
   return UpdateOutcome{.gradient = {gradients.begin(), gradients.end()},

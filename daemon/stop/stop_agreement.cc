@@ -17,12 +17,12 @@ constexpr double kExitReserveS = 2;
 // Factor by which the rest of an update, and the next update, may exceed their expected time.
 constexpr double kPaceReserve = 1.5;
 
-bool WantsStop(const StopWords& words) {
+bool RequestsStop(const StopWords& words) {
   return words.stop > 0 || words.stop_file > 0 || words.time_up > 0;
 }
 
-bool WantsAnything(const StopWords& words) {
-  return WantsStop(words) || words.stop_now > 0 || words.save > 0;
+bool HasRequest(const StopWords& words) {
+  return RequestsStop(words) || words.stop_now > 0 || words.save > 0;
 }
 
 void Add(std::string_view what, std::string* list) {
@@ -68,7 +68,7 @@ Status StopDecision::ToStatus(std::string_view where, bool saved) const {
 StopDecision DecideAtBoundary(const StopWords& words, bool checkpoints, int ranks) {
   StopDecision decision = Undecided(words, ranks);
   if (decision.stops()) return decision;
-  if (WantsStop(words)) {
+  if (RequestsStop(words)) {
     const bool fits = checkpoints && words.cannot_save == 0;
     decision.action = fits ? StopAction::kSaveStop : StopAction::kExit;
     if (!fits) decision.unsaved = checkpoints ? kNoTime : kOff;
@@ -80,7 +80,7 @@ StopDecision DecideAtBoundary(const StopWords& words, bool checkpoints, int rank
 
 StopDecision DecideInside(const StopWords& words, bool checkpoints, int ranks) {
   StopDecision decision = Undecided(words, ranks);
-  if (decision.stops() || !WantsStop(words)) return decision;
+  if (decision.stops() || !RequestsStop(words)) return decision;
   if (!checkpoints || words.cannot_save > 0) {
     decision.action = StopAction::kExit;
     decision.unsaved = checkpoints ? kNoTime : kOff;
@@ -197,7 +197,7 @@ void StopAgreement::Pack(std::span<double> words, std::int64_t micro_steps,
 // Requests are kept until they are fulfilled: one that came between micro-steps is not in the words
 // of the update, which were packed before.
 void StopAgreement::Apply(const StopWords& words) {
-  agreed_ = WantsAnything(agreed_) ? Merge(agreed_, words) : words;
+  agreed_ = HasRequest(agreed_) ? Merge(agreed_, words) : words;
   if (agreed_.save > 0 && !options_.checkpoints) {
     if (!warned_ && comm_.rank() == 0 && options_.warn) {
       options_.warn(
@@ -238,7 +238,7 @@ Result<double> StopAgreement::ExchangeInside(std::int64_t done, std::int64_t ste
 }
 
 Result<StopDecision> StopAgreement::BetweenMicroSteps(std::int64_t done, std::int64_t micro_steps) {
-  if (done >= micro_steps || !updates_.Due(WantsStop(agreed_))) return StopDecision{};
+  if (done >= micro_steps || !updates_.Due(RequestsStop(agreed_))) return StopDecision{};
   GACCD_ASSIGN_OR_RETURN(agreed_.pace_s, ExchangeInside(done, micro_steps));
   updates_.Exchanged(agreed_.pace_s);
   return DecideInside(agreed_, options_.checkpoints, comm_.size());
@@ -252,7 +252,7 @@ void StopAgreement::BeginEvaluation() {
 }
 
 Result<StopDecision> StopAgreement::BetweenBatches(std::int64_t done, std::int64_t batches) {
-  if (done >= batches || !evaluation_.Due(WantsStop(agreed_))) return StopDecision{};
+  if (done >= batches || !evaluation_.Due(RequestsStop(agreed_))) return StopDecision{};
   GACCD_ASSIGN_OR_RETURN(const double pace_s, ExchangeInside(done, batches));
   evaluation_.Exchanged(pace_s);
   // No update is in progress: a save needs no accumulators.

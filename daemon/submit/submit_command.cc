@@ -136,7 +136,7 @@ std::vector<std::pair<std::string, std::string>> MakeVariables(const Flags& flag
   if (given != nullptr) variables.emplace_back("GACCD", given);
   variables.emplace_back("GACCD_CONTAINER", *flags.container_image);
   // The job in the run folder refers to data next to the job text.
-  const std::string data = AbsolutePath(FolderOf(*flags.job));
+  const std::string data = AbsolutePath(ParentFolder(*flags.job));
   const char* mounts = std::getenv("GACCD_CONTAINER_MOUNTS");
   variables.emplace_back(
       "GACCD_CONTAINER_MOUNTS",

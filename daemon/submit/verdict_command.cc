@@ -131,9 +131,9 @@ Result<Attempt> FindAttempt(const std::string& attempt_dir) {
   char resolved[PATH_MAX];
   if (::realpath(attempt_dir.c_str(), resolved) == nullptr) return refuse(std::strerror(errno));
   const std::string path = resolved;
-  const std::string attempts = FolderOf(path);
+  const std::string attempts = ParentFolder(path);
   if (!attempts.ends_with("/attempts")) return refuse("is not in a folder 'attempts'");
-  Attempt attempt{FolderOf(attempts), path.substr(attempts.size() + 1)};
+  Attempt attempt{ParentFolder(attempts), path.substr(attempts.size() + 1)};
   const std::string latest = LatestAttempt(attempt.run_dir);
   if (latest.starts_with(attempt.name + ".")) attempt.name = latest;
   return attempt;

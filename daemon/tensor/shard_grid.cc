@@ -6,7 +6,7 @@
 
 namespace gaccd {
 
-ShardGrid ShardGrid::Of(Sharding mode, std::span<const int> ranks_of_nodes) {
+ShardGrid ShardGrid::Make(Sharding mode, std::span<const int> ranks_of_nodes) {
   const int smallest = *std::ranges::min_element(ranks_of_nodes);
   switch (mode) {
     case Sharding::kNone:
@@ -21,8 +21,8 @@ ShardGrid ShardGrid::Of(Sharding mode, std::span<const int> ranks_of_nodes) {
   return {};
 }
 
-ShardGrid ShardGrid::Of(Sharding mode, int nodes, int ranks_of_each) {
-  return Of(mode, std::vector<int>(static_cast<std::size_t>(nodes), ranks_of_each));
+ShardGrid ShardGrid::Make(Sharding mode, int nodes, int ranks_of_each) {
+  return Make(mode, std::vector<int>(static_cast<std::size_t>(nodes), ranks_of_each));
 }
 
 }  // namespace gaccd

@@ -23,9 +23,9 @@ struct ShardGrid {
   [[nodiscard]] int parts() const { return lanes * nodes; }
 
   // ranks_of_nodes: number of ranks of each node, at least 1.
-  [[nodiscard]] static ShardGrid Of(Sharding mode, std::span<const int> ranks_of_nodes);
+  [[nodiscard]] static ShardGrid Make(Sharding mode, std::span<const int> ranks_of_nodes);
   // The same number of ranks on every node.
-  [[nodiscard]] static ShardGrid Of(Sharding mode, int nodes, int ranks_of_each);
+  [[nodiscard]] static ShardGrid Make(Sharding mode, int nodes, int ranks_of_each);
 };
 
 }  // namespace gaccd

@@ -121,7 +121,7 @@ void TrainingRun::Announce() const {
                                 ", recompute: ", Name(plan_->request().recompute),
                                 ", by memory: at most ", Megabytes(plan_->memory()->bytes),
                                 " of the ", Megabytes(plan_->memory()->limit),
-                                " that a rank may hold; ", memory_limit_));
+                                " that a rank may use; ", memory_limit_));
   }
   reporter.LogAndPrint(session_.device.text);
   const DnnChoice& dnn = session_.dnn;

@@ -12,8 +12,8 @@
 namespace gaccd {
 
 // kConfig if an update of the schedule has, on any rank, a micro-batch or a run of samples with
-// only one value per channel that the model normalises separately. PyTorch's "Expected more than 1
-// value per channel", but before the training.
+// only one value per channel that the model normalises separately. The condition of PyTorch's error
+// "Expected more than 1 value per channel", checked before the training.
 Status CheckBatchStatistics(const Model& model, const Plan& plan, const UpdateSchedule& schedule);
 
 // "of the whole update", "of every 32 samples in a row": the groups whose sums are over the ranks.

@@ -37,14 +37,14 @@ void ControlWords::Unpack(const UpdateInFlight& done, const UpdateResult& result
   if (stops != nullptr) {
     stops->Unpack(result.control_words, result.dur_s, done.micro_steps - done.restored);
   }
-  if (peers != nullptr) peers->UpdateTook(std::chrono::duration<double>(result.dur_s));
+  if (peers != nullptr) peers->RecordUpdateTime(std::chrono::duration<double>(result.dur_s));
   const auto straggler = times_.Unpack(result.control_words.subspan(kStopWordCount));
   busy_update_ = sent_.front();
   sent_.pop_front();
   timed_ = done.update;
   times_.SetTimes({.data_s = result.data_s,
                    .compute_s = result.fwd_bwd_s,
-                   .stopped_s = peers == nullptr ? 0 : peers->TakeStopped(),
+                   .stopped_s = peers == nullptr ? 0 : peers->StoppedSinceLastCall(),
                    .dur_s = result.dur_s});
   if (!straggler) return;
   const std::string& host = comm_.topology().hosts[static_cast<std::size_t>(straggler->rank)];

@@ -151,7 +151,7 @@ Status CheckResume(const Request& request) {
                                   DoneMarkerPath(request.run_dir), " is removed"));
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   if (const auto generation = ParseGenerationName(path.substr(path.rfind('/') + 1))) {
-    return ReadManifest(FolderOf(path), *generation).status();
+    return ReadManifest(ParentFolder(path), *generation).status();
   }
   GACCD_ASSIGN_OR_RETURN(const auto newest, NewestManifest(path + "/ckpt"));
   if (newest) return Status::Ok();

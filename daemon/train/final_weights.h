@@ -1,5 +1,5 @@
-// --save-weights: writes the final weights of a run. As a run may take days, the weights are
-// written elsewhere if the file cannot be written.
+// --save-weights: writes the final weights of a run. If the file cannot be written, the weights are
+// written to another place, as a run may take days.
 #pragma once
 
 #include <chrono>

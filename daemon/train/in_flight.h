@@ -1,4 +1,4 @@
-// An update that the engine has begun and whose result was not taken.
+// An update that the engine has begun and whose result Engine::PopResult() has not returned yet.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,7 @@ Result<MemoryLimit> OnCpu(std::int64_t ranks) {
   if (!shared) {
     return Status(ErrorKind::kOs,
                   "the free memory is not known: /proc/meminfo cannot be read; "
-                  "--memory=SIZE says what a rank may hold");
+                  "--memory=SIZE says what a rank may use");
   }
   GACCD_ASSIGN_OR_RETURN(const std::int64_t process, ResidentBytes());
   const std::uint64_t part = shared->free_bytes / static_cast<std::uint64_t>(ranks);
@@ -114,7 +114,7 @@ Status CheckFits(const MicroBatchChoice& choice, std::string_view who) {
       StrCat("--micro-batch=auto: ", who, " needs ", need.bytes, " bytes (", Megabytes(need.bytes),
              ") for micro-batches of ", choice.plan().request().micro_batch,
              ", recompute: ", Name(choice.plan().request().recompute),
-             "; no others need less, and may hold ", need.limit, " (", Megabytes(need.limit),
+             "; no others need less, and may use ", need.limit, " (", Megabytes(need.limit),
              "); give the job more memory (--mem), or start fewer ranks on a node")};
 }
 

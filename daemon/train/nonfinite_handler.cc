@@ -62,7 +62,7 @@ Status NonfiniteHandler::UpdateLossScale(const UpdateInFlight& done, const Updat
   return Status::Ok();
 }
 
-Status NonfiniteHandler::Settle(const UpdateInFlight& done, UpdateResult* result) {
+Status NonfiniteHandler::HandleResult(const UpdateInFlight& done, UpdateResult* result) {
   if (IsUnlabelled(*result)) {
     WarnAboutUnlabelled(done);
     return Status::Ok();
@@ -130,7 +130,7 @@ Result<UpdateResult> NonfiniteHandler::RepeatWithout(const UpdateInFlight& done,
                                    .loss_scale = done.loss_scale,
                                    .control_words = c_.control_words},
                                   hooks));
-  GACCD_ASSIGN_OR_RETURN(const auto result, c_.engine.TakeResult(/*wait=*/true));
+  GACCD_ASSIGN_OR_RETURN(const auto result, c_.engine.PopResult(/*wait=*/true));
   if (!result) {
     return Status(ErrorKind::kInternal, "the engine has no results of a repeated update");
   }

@@ -53,7 +53,7 @@ class NonfiniteHandler {
   // fp16 a non-finite gradient of a finite loss is an overflow: the update is skipped whatever the
   // policy. An update without a counted label is skipped with a warning. The loss scale follows
   // every other update.
-  Status Settle(const UpdateInFlight& done, UpdateResult* result);
+  Status HandleResult(const UpdateInFlight& done, UpdateResult* result);
 
  private:
   // kNoRequeue, with advice.

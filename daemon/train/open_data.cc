@@ -29,9 +29,10 @@ Status Warn(Communicator& comm, const std::string& note) {
   const auto first = std::ranges::find_if(notes, [](const auto& text) { return !text.empty(); });
   if (comm.rank() != 0 || first == notes.end()) return Status::Ok();
   const auto count = std::ranges::count_if(notes, [](const auto& text) { return !text.empty(); });
-  LogWarning(StrCat("data is not shared by the ranks of a node, each one that cannot has its own: ",
-                    RankOnHost(static_cast<int>(first - notes.begin()), comm.topology().hosts),
-                    ": ", *first, count > 1 ? StrCat(" (and ", count - 1, " more ranks)") : ""));
+  LogWarning(
+      StrCat("data is not shared on every node; each rank that cannot share it opens it itself: ",
+             RankOnHost(static_cast<int>(first - notes.begin()), comm.topology().hosts), ": ",
+             *first, count > 1 ? StrCat(" (and ", count - 1, " more ranks)") : ""));
   return Status::Ok();
 }
 

@@ -24,7 +24,7 @@ Agreement OpenSharedData(Communicator& comm, const OpenOnRank& open);
 Agreement OpenSharedData(Communicator& comm, const Job& job, const BadRecordRules& rules,
                          TrainingData* data);
 
-// Collective: what `read()` gives on rank 0, on all ranks.
+// Collective: returns the result of `read()` on rank 0 on all ranks.
 Result<std::vector<std::string>> NamesFromRankZero(
     Communicator& comm, const std::function<Result<std::vector<std::string>>()>& read);
 

@@ -66,7 +66,7 @@ int CountStateParts(const Job& job, const Plan& plan, std::int64_t stage) {
   }
   std::vector<int> ranks_of_nodes;
   for (const auto& [node, count] : ranks) ranks_of_nodes.push_back(count);
-  return ShardGrid::Of(job.shard, ranks_of_nodes).parts();
+  return ShardGrid::Make(job.shard, ranks_of_nodes).parts();
 }
 
 Result<EngineMemory> PlanRankMemory(const PlannedTraining& training, const Plan& plan, int rank,

@@ -20,10 +20,10 @@
 // warning is logged, and again only after its cost was below half of that. Updates are summed in
 // spans of kSpanS seconds, so that a window of many short updates costs no more memory than one of
 // long updates. A single pause, however long, does not make a rank slow: the span with its largest
-// loss is ignored, and kMinSpans spans must have lost more than kShare of their time to it. Neither
-// does the start: kWindow updates must be known, or kSettled that lasted kSettledS seconds. Losses
-// below kMinS seconds are not worth a warning: a rank must be slow for that long, again without its
-// largest loss.
+// loss is ignored, and kMinSpans spans must have lost more than kShare of their time to it. Nor do
+// the first updates of a run: kWindow updates must be known, or kSettled updates that lasted
+// kSettledS seconds. Losses below kMinS seconds are not worth a warning: a rank must be slow for
+// that long, again without its largest loss.
 //
 // A single rank has no others to wait for, and with more than kMaxRanks ranks the control words
 // would be larger than many models: in both cases nothing is packed.

@@ -104,15 +104,15 @@ Result<bool> RunCheckpointer::SaveIsDue(std::int64_t step, bool last) {
 }
 
 Status RunCheckpointer::AtBoundary(std::int64_t step, bool save, bool must) {
-  GACCD_RETURN_IF_ERROR(OfAllRanks(Poll()));
+  GACCD_RETURN_IF_ERROR(AgreeOnSave(Poll()));
   if (!save || !saves()) return Status::Ok();
-  return GiveUpIfAsked(OfAllRanks(Save(must ? When::kNow : When::kWhenTheDiskAnswers)),
+  return GiveUpIfAsked(AgreeOnSave(Save(must ? When::kNow : When::kWhenTheDiskAnswers)),
                        StrCat("after update ", step), ErrorKind::kTempFail);
 }
 
 Status RunCheckpointer::Finish() {
   if (!saves()) return Status::Ok();
-  return GiveUpIfAsked(OfAllRanks(FinishOrTryAgain()), "after the last update",
+  return GiveUpIfAsked(AgreeOnSave(FinishOrTryAgain()), "after the last update",
                        ErrorKind::kTempFail);
 }
 
@@ -212,7 +212,7 @@ Status RunCheckpointer::GiveUpIfAsked(Status saved, const std::string& where, Er
   return {kind, StrCat("stopped by a second request ", where, ", not saved")};
 }
 
-Status RunCheckpointer::OfAllRanks(Status saved) const {
+Status RunCheckpointer::AgreeOnSave(Status saved) const {
   if (!saved.ok() && saved.kind() == ErrorKind::kIo) summary_->failed_together = true;
   return saved;
 }

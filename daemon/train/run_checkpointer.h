@@ -110,8 +110,9 @@ class RunCheckpointer {
   // Returns `saved`; but if the save or the wait for it was aborted (kInterrupted), because a rank
   // was asked to stop twice, nothing waits for the disk any more, and the run ends with `kind`.
   Status GiveUpIfAsked(Status saved, const std::string& where, ErrorKind kind);
-  // Returns `saved` of a call that all ranks made; a failure of a disk is agreed on by all.
-  Status OfAllRanks(Status saved) const;
+  // The agreed status of a collective call that returned `saved` on this rank: a disk failure of
+  // one rank is returned on all.
+  Status AgreeOnSave(Status saved) const;
   void OnSave(const SaveEvent& event);
   [[nodiscard]] SaveRecord Record(const SaveEvent& event) const;
 

@@ -16,19 +16,19 @@ std::int64_t UpdatesUntilNextCheck(double elapsed_s, std::int64_t updates, doubl
 
 Result<bool> SaveClock::Due(Communicator& comm, std::int64_t step) {
   bool due = policy_.every_updates > 0 && step % policy_.every_updates == 0;
-  if (policy_.every_seconds > 0 && step >= next_look_) {
+  if (policy_.every_seconds > 0 && step >= next_check_) {
     const double elapsed = std::chrono::duration<double>(now_() - last_save_).count();
     const auto every = static_cast<double>(policy_.every_seconds);
     std::array<std::int64_t, 2> word = {elapsed >= every ? 1 : 0,
                                         UpdatesUntilNextCheck(elapsed, step - last_step_, every)};
     GACCD_RETURN_IF_ERROR(comm.Broadcast(View(std::span<std::int64_t>(word)), 0));
     due |= word[0] != 0;
-    next_look_ = step + word[1];
+    next_check_ = step + word[1];
   }
   if (due) {
     last_save_ = now_();
     last_step_ = step;
-    next_look_ = step + 1;
+    next_check_ = step + 1;
   }
   return due;
 }

@@ -38,7 +38,7 @@ class SaveClock {
         now_(std::move(now)),
         last_save_(now_()),
         last_step_(step),
-        next_look_(step + 1) {}
+        next_check_(step + 1) {}
 
   // Whether to save after update `step`. Every rank must call it after every update; collective if
   // a message is due.
@@ -49,7 +49,7 @@ class SaveClock {
   std::function<Clock::time_point()> now_;
   Clock::time_point last_save_;
   std::int64_t last_step_;
-  std::int64_t next_look_;
+  std::int64_t next_check_;
 };
 
 }  // namespace gaccd

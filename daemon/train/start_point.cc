@@ -35,10 +35,10 @@ Result<ResumePoint> ResumeFrom(Communicator& comm, const SavedRun& run, const st
   ResumePoint point;
   if (auto generation = ParseGenerationName(path.substr(path.rfind('/') + 1))) {
     generation->committed = true;
-    auto state = LoadGeneration(comm, FolderOf(path), *generation, Accept(run));
+    auto state = LoadGeneration(comm, ParentFolder(path), *generation, Accept(run));
     if (!state.ok()) return state.status().WithContext("--resume");
     point.state = *std::move(state);
-    point.folder = FolderOf(path);
+    point.folder = ParentFolder(path);
     return point;
   }
   GACCD_ASSIGN_OR_RETURN(LoadOutcome outcome, LoadNewest(comm, path + "/ckpt", Accept(run)));

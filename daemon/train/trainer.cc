@@ -60,7 +60,7 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
   }
   if (inputs_.model.stage() && loads_.any()) {
     return {ErrorKind::kConfig,
-            "pipeline: loads by measured speeds and --rebalance are not offered with it yet"};
+            "pipeline: loads by measured speeds and --rebalance are not supported with it yet"};
   }
   GACCD_RETURN_IF_ERROR(CheckSameData(comm_, *inputs_.data.train, inputs_.data.eval.get()));
   content_ = HashContent(*inputs_.data.train, inputs_.data.eval.get());
@@ -68,9 +68,10 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
     rebalancer_.emplace(static_cast<std::size_t>(comm_.size()), loads_.once, loads_.always);
   }
   if (loads_.any() && inputs_.job.batch.target_schedule) {
-    return {ErrorKind::kConfig,
-            "batch.target_schedule: loads by measured speeds and --rebalance are not offered with "
-            "it yet"};
+    return {
+        ErrorKind::kConfig,
+        "batch.target_schedule: loads by measured speeds and --rebalance are not supported with "
+        "it yet"};
   }
   if (loads_.any()) GACCD_RETURN_IF_ERROR(PrepareForOtherLoads());
   ReplicaOptions replica{
@@ -218,7 +219,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
     summary->stopped_early = best_.StopReason();
     if (summary->updates == start_.updates) {
       summary->stopped_early +=
-          StrCat("; this was so at update ", start_.updates,
+          StrCat("; this was already the case at update ", start_.updates,
                  ", from which the run resumed, so nothing was trained; raise evaluation.patience "
                  "to continue");
     }
@@ -275,7 +276,7 @@ Status Trainer::ReportUntil(int in_flight, RunReporter& reporter, TrainingSummar
 Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
   const UpdateInFlight done = in_flight_.front();
   const std::string where = StrCat("update ", done.step());
-  const auto result = engine_->TakeResult(/*wait=*/true);
+  const auto result = engine_->PopResult(/*wait=*/true);
   if (!result.ok()) {
     // All ranks have the same divisor.
     summary->failed_together |= result.status().kind() == ErrorKind::kData;
@@ -286,7 +287,7 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
   }
   in_flight_.pop_front();
   UpdateResult found = **result;
-  GACCD_RETURN_IF_ERROR(nonfinite_->Settle(done, &found).WithContext(where));
+  GACCD_RETURN_IF_ERROR(nonfinite_->HandleResult(done, &found).WithContext(where));
   summary->updates = done.step();
   summary->samples += found.finite ? found.samples : 0;
   summary->skipped += found.finite || IsUnlabelled(found) ? 0 : 1;

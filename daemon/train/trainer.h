@@ -68,7 +68,7 @@ class Trainer {
   // Reports the phase of this rank to `watch`, so that stuck ranks can be distinguished from slow
   // ones. null: none.
   void SetPeerWatch(PeerWatch* watch) { progress_.peers = watch; }
-  // Checks `stops` whether to continue. null: nothing stops the run.
+  // `stops` decides after each update whether the run continues. null: nothing stops it.
   void SetStops(StopAgreement* stops) { stops_ = stops; }
   // Trains to the end of the schedule, or until the job's patience has run out, and saves at the
   // boundaries of `checkpointer` (null: never) and at the end. Collective. `summary` is kept up to

@@ -49,7 +49,7 @@ Result<TrainingInputs> TrainingInputs::Make(Communicator& comm, const Job& job, 
     GACCD_RETURN_IF_ERROR(CheckTwoSamples("contrastive", schedule));
   }
   if (model.normalised_values() == 1) {
-    GACCD_RETURN_IF_ERROR(CheckTwoSamples("batch_norm of one value a channel", schedule));
+    GACCD_RETURN_IF_ERROR(CheckTwoSamples("batch_norm of one value per channel", schedule));
   }
   GACCD_RETURN_IF_ERROR(CheckBatchStatistics(model, plan, schedule));
   GACCD_ASSIGN_OR_RETURN(const std::int64_t unlabelled,

@@ -99,7 +99,7 @@ RankStatus TrainingRun::ResolveJob() {
   if (bytes <= kMaxTextBytes) return {};
   return Status(ErrorKind::kData, StrCat("the job with the names of its classes and columns takes ",
                                          bytes, " bytes; expected at most ", kMaxTextBytes,
-                                         ": tables may also come without names"));
+                                         ": column names may be omitted"));
 }
 
 RankStatus TrainingRun::CheckFolder() {
@@ -217,7 +217,7 @@ RankStatus TrainingRun::SelectDevice() {
   return {};
 }
 
-TrainerOptions TrainingRun::OptionsOfTrainer() {
+TrainerOptions TrainingRun::MakeTrainerOptions() {
   return {.guards = {.on_nonfinite = flags_.on_nonfinite, .digest_every = flags_.digest_every},
           .choice = session_.MakeEngineChoice(flags_),
           .device_comm = &session_.device_comm(),
@@ -228,7 +228,7 @@ TrainerOptions TrainingRun::OptionsOfTrainer() {
 RankStatus TrainingRun::ChooseMicroBatch() {
   if (!flags_.micro_batch_auto) return {};
   reporter_->Report(StageRecord{"micro-batch"});
-  const TrainerOptions options = OptionsOfTrainer();
+  const TrainerOptions options = MakeTrainerOptions();
   const PlannedTraining training{.job = job_,
                                  .model = inputs_->model,
                                  .data = inputs_->data,
@@ -255,7 +255,7 @@ RankStatus TrainingRun::ChooseMicroBatch() {
 
 RankStatus TrainingRun::MakeTrainer() {
   reporter_->Report(StageRecord{"memory"});
-  TrainerOptions options = OptionsOfTrainer();
+  TrainerOptions options = MakeTrainerOptions();
   SetTiming(flags_, ProcessEnvironment(), &options.choice);
   auto trainer = Trainer::Make(comm_, *std::move(inputs_), options);
   if (trainer.ok()) trainer_ = *std::move(trainer);

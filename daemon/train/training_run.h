@@ -83,7 +83,7 @@ class TrainingRun {
   void Announce() const;
   void WarnAboutMistakes(bool saves) const;
   [[nodiscard]] RunStart StartRecord() const;
-  [[nodiscard]] TrainerOptions OptionsOfTrainer();
+  [[nodiscard]] TrainerOptions MakeTrainerOptions();
   // On rank 0: --save-weights and the marker of a complete run.
   Status WriteResults(const TrainingSummary& summary, const RunCheckpointer& checkpointer,
                       std::vector<float> final_parameters, const TickFunction& tick);

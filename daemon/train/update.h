@@ -35,7 +35,7 @@ struct UpdateHooks {
 
 // Collective. `batches` provides this rank's micro-batches in the order of the program, and keeps
 // engine.held_batches() of them. settings.samples 0: those of the program. On a GPU the update is
-// only enqueued when this returns; engine.TakeResult() returns its result. Errors: kInternal if
+// only enqueued when this returns; engine.PopResult() returns its result. Errors: kInternal if
 // there are too few micro-batches; errors of the communicator and the device.
 Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program,
                  UpdateSettings settings, const UpdateHooks& hooks = {});

@@ -36,7 +36,7 @@ Result<Found> ReadFile(const WeightRequest& request, const std::string& path, co
                   StrCat(request.best ? "--best" : "--raw-weights",
                          ": expected a run folder or a checkpoint, found ", path));
   }
-  const std::string config = FolderOf(path) + "/config.json";
+  const std::string config = ParentFolder(path) + "/config.json";
   if (PathExists(config)) {
     GACCD_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(config, ErrorKind::kData));
     GACCD_RETURN_IF_ERROR(
@@ -57,8 +57,8 @@ Status CheckSavedModel(const Job& saved, const WeightRequest& request, const Job
 }
 
 // Other data may be stored at another scale, so it is no error.
-void WarnOfNormalize(const NormalizeSpec& trained, const NormalizeSpec& now,
-                     const std::string& from) {
+void WarnAboutNormalize(const NormalizeSpec& trained, const NormalizeSpec& now,
+                        const std::string& from) {
   const auto text = [](const NormalizeSpec& normalize) {
     std::string values =
         StrCat("scale ", normalize.scale, ", mean ", normalize.mean, ", std ", normalize.std);
@@ -89,7 +89,7 @@ Result<Found> ReadCheckpoint(const WeightRequest& request, const Job& job, Ticks
               .file = {.tensors = std::move(weights.tensors), .others = {}, .metadata = {}},
               .step = weights.generation.step};
   GACCD_RETURN_IF_ERROR(CheckSavedModel(weights.job, request, job).WithContext(found.from));
-  WarnOfNormalize(weights.job.data.normalize, job.data.normalize, found.from);
+  WarnAboutNormalize(weights.job.data.normalize, job.data.normalize, found.from);
   if (const std::string better = OtherBestText(place, weights); !better.empty()) {
     LogWarning(StrCat(found.from, ": ", better));
   }
@@ -128,7 +128,7 @@ std::string FindWeightsFile(const std::string& path) {
   return PathExists(file) ? file : std::string();
 }
 
-std::vector<std::string> ColumnsOfWeights(const std::string& path, bool best) {
+std::vector<std::string> ReadWeightsColumnNames(const std::string& path, bool best) {
   const std::string file = FindWeightsFile(path);
   if (!file.empty()) {
     const auto metadata = ReadSafetensorsMetadata(file);

@@ -1,5 +1,5 @@
-// Weights from outside for a model: of a safetensors file, of a folder of Hugging Face's
-// transformers, or of a checkpoint of gaccd; for --init-weights and --weights.
+// Weights for --init-weights and --weights: from a safetensors file, a folder of Hugging Face's
+// transformers, or a checkpoint of gaccd.
 #pragma once
 
 #include <cstdint>
@@ -16,34 +16,36 @@
 namespace gaccd {
 
 struct WeightRequest {
-  // A safetensors file; a folder with model.safetensors; a run folder, of which the newest
-  // checkpoint that is intact counts; or a checkpoint.
+  // A safetensors file; a folder with model.safetensors; a run folder, whose newest intact
+  // checkpoint is used; or a checkpoint.
   std::string path;
   WeightRules rules;
-  bool best = false;  // of a run folder: the checkpoint of the best evaluation
-  bool raw = false;   // of a checkpoint with averages: the weights themselves
-  // The model of a checkpoint must be that of the job also in its loss and dropout.
+  bool best = false;  // of a run folder: use the checkpoint of the best evaluation
+  bool raw = false;   // of a checkpoint with averages: use the raw weights
+  // The loss and the dropout of a checkpoint's model must equal those of the job, too.
   bool same_loss = false;
 };
 
 struct LoadedWeights {
   WeightsReport report;
-  std::int64_t step = 0;  // of a checkpoint: the updates it holds
+  std::int64_t step = 0;  // of a checkpoint: its number of updates
 };
 
-// The safetensors file that `path` means: itself, or the one in a folder; empty for a checkpoint.
+// The safetensors file of `path`: the path itself, or the file in that folder; empty for a
+// checkpoint.
 [[nodiscard]] std::string FindWeightsFile(const std::string& path);
 
-// The names of the columns that these weights were trained with, as far as they can be read: of a
-// folder those of the newest checkpoint. What is damaged is found when the weights are loaded.
-[[nodiscard]] std::vector<std::string> ColumnsOfWeights(const std::string& path, bool best);
+// The names of the columns that these weights were trained with; for a run folder, those of its
+// newest checkpoint. Empty if they cannot be read: loading the weights then reports the damage.
+[[nodiscard]] std::vector<std::string> ReadWeightsColumnNames(const std::string& path, bool best);
 
-// Rank 0 reads; all ranks get the same parameters; those that are not loaded start as job.seed
-// says. `loaded` is filled on rank 0. Collective. Errors: those of the file and of
-// AssignParameters(); where config.json is next to the file, CheckTransformersConfig(). Of a
-// checkpoint kConfig where its run has another model than the job; with rules only what
-// CheckTransformersConfig() compares. Without rules.fresh the classes and columns of the weights
-// must be those of the job's data, CheckSameClasses(), and of the job, CheckSameColumns().
+// Collective. Rank 0 reads the weights; all ranks get the same parameters. Parameters that are not
+// loaded are initialised from job.seed. `loaded` is filled on rank 0. Errors: those of the file and
+// of AssignParameters(), and of CheckTransformersConfig() if config.json is next to the file.
+// kConfig for a checkpoint of another model than the job's; with rules, only the properties that
+// CheckTransformersConfig() compares must be equal. Without rules.fresh, the classes of the weights
+// must equal those of the job's data (CheckSameClasses()), and the columns those of the job
+// (CheckSameColumns()).
 Agreement LoadWeightsTogether(Communicator& comm, Engine& engine, const Model& model,
                               const Job& job, const WeightRequest& request, LoadedWeights* loaded);
 

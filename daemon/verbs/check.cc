@@ -39,12 +39,12 @@ Result<std::vector<RankReport>> GatherReports(Communicator& comm) {
   GACCD_ASSIGN_OR_RETURN(const auto loaders, FindLoaders(comm, environment));
   const auto rank = static_cast<std::size_t>(comm.rank());
   const RankReport mine =
-      ReportOfThisRank(comm, ProbeGpus(comm.size()), environment, loaders[rank] == rank);
+      MakeRankReport(comm, ProbeGpus(comm.size()), environment, loaders[rank] == rank);
   GACCD_ASSIGN_OR_RETURN(const auto texts, GatherText(comm, EncodeReport(mine)));
   std::vector<RankReport> reports;
   for (const std::string& text : texts) reports.push_back(DecodeReport(text));
   for (std::size_t r = 0; r < reports.size(); ++r) {
-    if (loaders[r] != r) TakeGpuLibraries(reports[loaders[r]], reports[r]);
+    if (loaders[r] != r) CopyGpuLibraries(reports[loaders[r]], reports[r]);
   }
   return reports;
 }

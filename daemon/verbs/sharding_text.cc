@@ -30,7 +30,7 @@ struct Division {
   [[nodiscard]] std::vector<int> ranks_of_nodes() const {
     return std::vector<int>(static_cast<std::size_t>(nodes), static_cast<int>(ranks_per_node));
   }
-  [[nodiscard]] int parts() const { return ShardGrid::Of(mode, ranks_of_nodes()).parts(); }
+  [[nodiscard]] int parts() const { return ShardGrid::Make(mode, ranks_of_nodes()).parts(); }
 };
 
 std::int64_t StateBytes(const Job& job, std::int64_t parameters) {

@@ -15,7 +15,7 @@ SLACK = 120  # seconds, for a machine that does other things, too
 
 
 class Stopping(ClusterTest):
-    def test_a_signal_saves_requeues_and_the_next_attempt_goes_on(self):
+    def test_a_signal_saves_requeues_and_the_next_attempt_continues(self):
         run = self._training()
         self.cluster.run(["scancel", "--signal=USR2", run.job])
         last = self._assert_requeued(run, "SIGUSR2")
@@ -76,7 +76,7 @@ class Stopping(ClusterTest):
             self.assertEqual(one["samples_total"], other["samples_total"])
             self.assertAlmostEqual(one["loss"], other["loss"], delta=1e-6 * other["loss"])
 
-    def test_a_file_save_saves_and_goes_on(self):
+    def test_a_file_save_saves_and_continues(self):
         run = self._training()
         self.assertEqual(self._checkpoints(run), [])
         (run.dir / "SAVE").touch()
@@ -89,7 +89,7 @@ class Stopping(ClusterTest):
         self.wait_until(lambda: len(self._checkpoints(run)) > 1, SLACK, "another one, by SIGHUP")
         self._cancel(run)
 
-    def test_a_second_signal_leaves_without_a_save(self):
+    def test_a_second_signal_exits_without_a_save(self):
         run = self._training("--heartbeat-seconds=60")
         ranks = self.cluster.processes("gaccd")
         # No rank can decide without the last one, so both requests arrive before a decision.
@@ -140,7 +140,7 @@ class Stopping(ClusterTest):
         self.wait_until(lambda: run.events("step")[-1]["step"] > step, SLACK, "the first continues")
         self._cancel(run)
 
-    def test_a_complete_run_says_so(self):
+    def test_a_complete_run_is_reported_as_complete(self):
         run = self.submit("fashion-mnist.sbatch", "--max-updates=3", options=TWO_NODES, GACCD_COMMENT="1")
         fields = self.cluster.wait_job(run.job, timeout=SLACK)
         self.assertEqual(fields["JobState"], "COMPLETED")
@@ -153,7 +153,7 @@ class Stopping(ClusterTest):
             self.assertEqual(self.cluster.wait_job(again.job, timeout=SLACK)["ExitCode"], code, again.text())
             self.assertTrue((run.dir / "DONE").read_text().startswith(line))
 
-    def test_a_run_that_gets_nowhere_is_held(self):
+    def test_a_run_without_progress_is_held(self):
         run = self.submit("fashion-mnist.sbatch", *ENDLESS, options=["--nodes=1", "--ntasks-per-node=2"])
         for attempt in range(4):
             now = self._attempt(run, attempt)

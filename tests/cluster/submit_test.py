@@ -34,7 +34,7 @@ class Submit(ClusterTest):
         cls.gaccd = shutil.copy(program("GACCD"), place)
         cls.job = shutil.copy(EXAMPLES / "fashion-mnist.txtpb", place)
 
-    def test_a_preempted_run_goes_on_and_the_script_alone_runs_again(self):
+    def test_a_preempted_run_continues_and_the_script_alone_runs_again(self):
         folder = self._home("user")
         self._gaccd(folder, "submit", "--nodes=2", "--gpus-per-node=2", "--target-batch=1000", f"--job={self.job}",
                     f"--run={NAME}", "--epochs=100000", "--time=30", "--", "--exclusive",
@@ -115,7 +115,7 @@ class Submit(ClusterTest):
         attempts = [p.name for p in (folder / "runs" / "chain" / "attempts").glob("0*")]
         self.assertEqual(attempts, [f"000-{jobs[0]}"])
 
-    def test_slurm_is_asked_and_believed(self):
+    def test_slurm_is_queried_and_its_answer_is_used(self):
         folder = self._home("ask")
         flags = ["--nodes=2", "--gpus-per-node=2", "--target-batch=1000", f"--job={self.job}", "--run=r", "--test-only"]
         self.assertRegex(self._gaccd(folder, "submit", *flags), r"sbatch: Job \d+ to start at .* 4 processors")

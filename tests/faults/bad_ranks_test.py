@@ -112,7 +112,7 @@ class BadRanksTest(unittest.TestCase):
     def test_also_when_one_of_them_is_rank_zero(self):
         self.assert_both_named(0, 3)
 
-    def test_one_with_a_twentieth_of_a_core_is_named(self):
+    def test_a_rank_with_a_twentieth_of_a_core_is_named(self):
         if not (CGROUP / "cpu.cfs_quota_us").exists() and not os.access(CGROUP, os.W_OK):
             self.skipTest(f"no cgroup v1 at {CGROUP}")
         group = CGROUP / f"gaccd-bad-ranks-{os.getpid()}"
@@ -124,7 +124,7 @@ class BadRanksTest(unittest.TestCase):
         self.assert_named()
 
     @unittest.skipUnless(shutil.which("cpulimit"), "cpulimit is not installed")
-    def test_one_under_cpulimit_is_named(self):
+    def test_a_rank_under_cpulimit_is_named(self):
         limiter = subprocess.Popen(["cpulimit", "-p", str(self.victim), "-l", "5", "-q"])
         try:
             self.assert_named()
@@ -134,7 +134,7 @@ class BadRanksTest(unittest.TestCase):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.victim, signal.SIGCONT)
 
-    def test_one_that_was_stopped_once_is_not_slow(self):
+    def test_a_rank_that_was_stopped_once_is_not_slow(self):
         os.kill(self.victim, signal.SIGSTOP)
         time.sleep(2)
         os.kill(self.victim, signal.SIGCONT)

@@ -98,13 +98,13 @@ class ClockTest(unittest.TestCase):
         self.stop(process)
         self.assertNotIn("the clock of", self.said())
 
-    def test_a_jump_of_an_hour_stops_nobody(self):
+    def test_a_clock_jump_of_an_hour_stops_no_rank(self):
         self.jumps(2, "+3600")
 
-    def test_nor_does_rank_zero_stop_them(self):
+    def test_rank_zero_does_not_stop_them_either(self):
         self.jumps(0, "+3600", "-3600")
 
-    def test_a_clock_that_is_wrong_from_the_start_is_said(self):
+    def test_a_clock_that_is_wrong_from_the_start_is_reported(self):
         self.set_clock("+3600")
         process = self.start(2)
         self.wait_events(process, "step", 10)

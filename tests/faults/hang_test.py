@@ -125,7 +125,7 @@ class Hang(unittest.TestCase):
         self.assertLess(time.monotonic() - began, within, self.said())
         return run.returncode
 
-    def test_training_goes_on_while_the_folder_hangs(self):
+    def test_training_continues_while_the_folder_hangs(self):
         run = self.train("--save-every-updates=50")
         postponed = "is postponed: the two before it are not written yet"
         self.hang()

@@ -93,7 +93,7 @@ class LogFolder(unittest.TestCase):
                 pass
         return ballast
 
-    def test_a_full_disk_is_said_before_what_follows_from_it(self):
+    def test_a_full_disk_is_reported_before_its_consequences(self):
         process = self.start("--save-every-updates=300", "--failed-saves=2")
         self.fill()
         self.assertEqual(process.wait(LIMIT_S), 74, self.tail())
@@ -116,7 +116,7 @@ class LogFolder(unittest.TestCase):
         self.assertEqual(doctor.returncode, 2)
         self.assertIn("free space", doctor.stdout)
 
-    def test_a_full_disk_and_room_again(self):
+    def test_a_full_disk_and_free_space_again(self):
         process = self.start()
         ballast = self.fill()
         self.wait_until(lambda: "training continues" in self.output.read_text(), process)

@@ -97,7 +97,7 @@ class MemoryLimit(unittest.TestCase):
     def plan(self):
         return self.events("plan")[-1]
 
-    def test_a_training_goes_on_in_less(self):
+    def test_a_training_continues_in_less(self):
         process = self.start("lowered", f"--save-weights={self.dir}/lowered.safetensors")
         self.wait_for_updates(process, 5)
         self.assertGreater(self.plan()["accum_steps"], 1, "the limit decides")

@@ -140,7 +140,7 @@ class Mpirun(unittest.TestCase):
         return subprocess.run([GACCD, *args], check=False, text=True, timeout=LIMIT_S, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT)
 
-    def test_plain_mpirun_is_warned_of_once(self):
+    def test_plain_mpirun_gives_a_warning_once(self):
         run = self.start(2)
         run.send_signal(signal.SIGINT)
         self.verdict(run, 1)

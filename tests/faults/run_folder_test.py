@@ -104,7 +104,7 @@ class RunFolder(unittest.TestCase):
         self.train(0, ["resumed after update 6", "epochs: 2 -> 4"], self.run_flag, "--epochs=4")
         self.assertEqual(self.done(), "12 updates, 80 samples")
 
-    def test_a_complete_run_that_is_given_more_updates_is_not_complete_until_it_has_them(self):
+    def test_a_complete_run_with_more_updates_is_incomplete_until_they_are_done(self):
         self.train(0, ["done: 6 updates"], self.run_flag)
         missing = self.path("no") + "/weights"
         self.train(74, [missing], self.run_flag, "--epochs=4", "--save-weights=" + missing)
@@ -128,7 +128,7 @@ class RunFolder(unittest.TestCase):
         self.write("run/DONE", "")  # by hand
         self.train(0, ["it does not say how far"], *flags, "--seed=3")
 
-    def test_a_run_that_saves_nothing_says_where_it_begins(self):
+    def test_a_run_that_saves_nothing_reports_where_it_begins(self):
         off = "--save-every-seconds=0"
         self.train(0, ["stopped, the run begins again at update 1\n"], self.run_flag, off)
         os.remove(self.run_dir + "/DONE")
@@ -145,7 +145,7 @@ class RunFolder(unittest.TestCase):
                           self.run_flag, off)
         self.assertNotIn("resumed", said)
 
-    def test_a_run_that_stopped_early_goes_on_only_with_more_patience(self):
+    def test_a_run_that_stopped_early_continues_only_with_more_patience(self):
         """No evaluation is better by so much: the second one after the first ends it."""
         job = self.write("job.txtpb", JOB.replace("train {{", "eval {{ {source} }} train {{").format(
             source="synthetic { samples: 20 features: 4 }", optimizer="sgd", warmup=0) +
@@ -164,7 +164,7 @@ class RunFolder(unittest.TestCase):
         self.gaccd(0, ["eval: loss is "], "eval", "--job=" + job, "--weights=run", "--best")
         self.gaccd(64, ["--best"], "eval", "--job=" + job, "--weights=w", "--best")
 
-    def test_which_weights_a_file_has_is_said(self):
+    def test_the_weights_in_a_file_are_reported(self):
         """With a high learning rate the loss grows, and the first evaluation is the best."""
         base = JOB.replace("train {{", "eval {{ {source} }} train {{").format(
             source="synthetic { samples: 20 features: 4 }", optimizer="sgd", warmup=0)
@@ -195,7 +195,7 @@ class RunFolder(unittest.TestCase):
                        for path in glob.glob(self.run_dir + "/ckpt/step-*"))
         self.assertEqual(steps, [2, 4, 5])
 
-    def test_a_checkpoint_that_is_skipped_is_said(self):
+    def test_a_checkpoint_that_is_skipped_is_reported(self):
         save = [self.run_flag, "--save-every-updates=2"]
         self.train(0, ["done: 4 updates"], *save, "--max-updates=4")
         newest = max(glob.glob(self.run_dir + "/ckpt/step-*"))
@@ -268,7 +268,7 @@ class RunFolder(unittest.TestCase):
             self.assertLess(time.monotonic(), limit)
             time.sleep(0.01)
 
-    def test_what_is_seldom_meant_is_said(self):
+    def test_likely_mistakes_give_a_warning(self):
         self.train(0, ["warning: nothing of this run will be kept"])
         self.train(0, ["warning: --rounding=floor: an update has 6 samples, the target is 8"], "--rounding=floor",
                    "--micro-batch=6", "--target-batch=8")
@@ -293,7 +293,7 @@ class RunFolder(unittest.TestCase):
         said = self.train(0, ["open' belongs to ", "everybody can replace"], "--run-dir=open/run")
         self.assertEqual(said.count("warning"), 1, said)
 
-    def test_a_schedule_that_does_nothing_is_said(self):
+    def test_a_schedule_that_does_nothing_is_reported(self):
         long = "warning: the warm-up of 9 updates is longer than the run of 6"
         self.train(0, [long], job=self.job(warmup=9))
         self.gaccd(0, [long], "plan", "--job=" + self.job(warmup=9))

@@ -117,7 +117,7 @@ class StartTest(unittest.TestCase):
             self.assertLess(time.monotonic() - began, 20, said)
         self.assertEqual(glob.glob(self.path("images.seen-*")), [])
 
-    def test_who_opens_its_data_has_the_right_to_write_and_sees_what_was_committed_before(self):
+    def test_a_run_opens_its_data_after_it_owns_the_folder_and_sees_earlier_commits(self):
         """Run B starts while run A is in its last save. Until B has taken A's right to write, A may
         commit; B must not look before."""
         first = self.train("--save-every-updates=1", "--max-updates=4")
@@ -150,7 +150,7 @@ class StartTest(unittest.TestCase):
         self.assertEqual(run.returncode, 65, said)
         self.assertEqual(self.verdict()["exit"], 65)
 
-    def test_a_lack_of_memory_is_the_fault_of_the_job(self):
+    def test_out_of_memory_is_attributed_to_the_job(self):
         job = self.write("large.txtpb", """name: "large"
             model { mlp { widths: [4000, 100000, 4000] } loss { mean_squared_error {} } }
             data { train { synthetic { samples: 2 features: 4000 outputs: 4000 } } }

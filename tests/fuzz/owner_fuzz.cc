@@ -17,24 +17,25 @@ void TakeFolder(std::string_view owner, const OwnerName& me) {
   const FuzzFolder folder;
   folder.Write(".owner", owner);
   {
-    const auto taken = FolderOwner::Take(folder.path(), me, kNone);
+    const auto taken = FolderOwner::Acquire(folder.path(), me, kNone);
     if (!taken.ok()) {
       const ErrorKind kind = taken.status().kind();
       FuzzCheck(kind == ErrorKind::kConfig || kind == ErrorKind::kTempFail,
                 "the kind of a refusal is config or tempfail");
       return;
     }
-    FuzzCheck(!FolderOwner::Take(folder.path(), me, kNone).ok(), "it has one owner");
+    FuzzCheck(!FolderOwner::Acquire(folder.path(), me, kNone).ok(), "it has one owner");
   }
-  FuzzCheck(FolderOwner::Take(folder.path(), me, kNone).ok(), "an owner that left leaves it free");
+  FuzzCheck(FolderOwner::Acquire(folder.path(), me, kNone).ok(),
+            "an owner that left leaves it free");
 }
 
-void TakeLease(std::string_view name, std::string_view claim, const OwnerName& me) {
+void AcquireLease(std::string_view name, std::string_view claim, const OwnerName& me) {
   const FuzzFolder folder;
   const bool is_name = !name.empty() && name.size() < 100 &&
                        name.find_first_of(std::string_view("/\n\0", 3)) == std::string_view::npos;
   if (is_name) folder.Write(".epoch-" + std::string(name), claim);
-  const auto lease = WriterLease::Take(folder.path(), me);
+  const auto lease = WriterLease::Acquire(folder.path(), me);
   if (!lease.ok()) {
     FuzzCheck(lease.status().kind() == ErrorKind::kData, "only a used up epoch is refused");
     return;
@@ -53,6 +54,6 @@ int gaccd::FuzzOwner(const std::uint8_t* data, std::size_t size) {
   const auto [owner, name, claim] = SplitParts<3>(data, size);
   const OwnerName me = MakeOwnerName("812", 3, 0);
   TakeFolder(owner, me);
-  TakeLease(name, claim, me);
+  AcquireLease(name, claim, me);
   return 0;
 }

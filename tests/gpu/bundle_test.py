@@ -56,7 +56,7 @@ class FindCuda(unittest.TestCase):
         for name, (_, path) in found.items():
             self.assertEqual((self.into / name).resolve(), Path(path).resolve())
 
-    def test_what_is_missing_is_told(self):
+    def test_missing_parts_are_reported(self):
         wheels = self.root / "cu12" / "nvidia"
         make_library(wheels / "cublas/lib/libcublasLt.so.12")
         (wheels / "nccl/lib").mkdir(parents=True)

@@ -93,7 +93,7 @@ class Rank {
     Check(engine_->Audit());
     Check(engine_->Optimize());
     Check(engine_->End());
-    return engine_->TakeResult(/*wait=*/true);
+    return engine_->PopResult(/*wait=*/true);
   }
 
   std::vector<float> Gradients() {

@@ -77,7 +77,7 @@ class LargeModel : public testing::Test {
     GACCD_RETURN_IF_ERROR(engine->Audit());
     GACCD_RETURN_IF_ERROR(engine->Optimize());
     GACCD_RETURN_IF_ERROR(engine->End());
-    GACCD_ASSIGN_OR_RETURN(const auto result, engine->TakeResult(/*wait=*/true));
+    GACCD_ASSIGN_OR_RETURN(const auto result, engine->PopResult(/*wait=*/true));
     outcome.loss = result->loss;
     GACCD_RETURN_IF_ERROR(engine->GetGradients(outcome.gradients));
     return outcome;

@@ -126,7 +126,7 @@ TEST_P(MatmulTest, StridedRows) {
                             .stride_a = 1024};
     for (const MatmulCudaSpec& spec : {logits, dx, dw}) EXPECT_TRUE(Try(spec, 5)) << ToText(spec);
   }
-  for (const std::string& warning : context_->choices().TakeWarnings()) PrintFact(warning);
+  for (const std::string& warning : context_->choices().DrainWarnings()) PrintFact(warning);
   PrintRow(GetParam() ? "rows with a stride, deterministic" : "rows with a stride", !HasFailure(),
            "the bits of the plain loop", "");
 }
@@ -158,7 +158,7 @@ TEST_P(MatmulTest, Gelu) {
       ++ran;
     }
   }
-  for (const std::string& warning : context_->choices().TakeWarnings()) PrintFact(warning);
+  for (const std::string& warning : context_->choices().DrainWarnings()) PrintFact(warning);
   PrintRow(GetParam() ? "products with GELU, deterministic" : "products with GELU", !HasFailure(),
            "the plain loop, for all that are offered", StrCat(ran, " offered of 20"));
 }
@@ -212,7 +212,7 @@ TEST_P(MatmulTest, IncludesLastTerms) {
       }
     }
   }
-  const auto refused = context_->choices().TakeWarnings();
+  const auto refused = context_->choices().DrainWarnings();
   for (const std::string& warning : refused) PrintFact(warning);
   PrintRow(GetParam() ? "deep products, deterministic" : "deep products", !HasFailure(),
            "every term counts",

@@ -62,7 +62,7 @@ class NcclConformance(unittest.TestCase):
     def test_bits_repeat(self):
         self.repeat("2 ranks that share a GPU", 2, "share")
 
-    def test_one_gpu_a_rank(self):
+    def test_one_gpu_per_rank(self):
         ranks = min(GPUS, 8)
         if ranks < 2:
             self.skipTest("one GPU")

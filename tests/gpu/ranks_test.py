@@ -102,7 +102,7 @@ class GpuRanks(unittest.TestCase):
                            [*SHARED, "--deterministic", "--precision=bf16"])
 
     @unittest.skipUnless(GPUS > 1, "needs two GPUs")
-    def test_a_sharded_optimizer_with_one_gpu_a_rank(self):
+    def test_a_sharded_optimizer_with_one_gpu_per_rank(self):
         self.check_sharded(f"{min(GPUS, 4)} GPUs", min(GPUS, 4), 1e-5, ["--deterministic"])
 
     def test_two_stages_train_what_one_rank_trains(self):

@@ -82,7 +82,7 @@ Result<double> WorstDistance(Communicator& comm, const Job& job,
     GACCD_RETURN_IF_ERROR(RunUpdate(*engine, feed.batches(),
                                     feed.ProgramFor(inputs.schedule.At(index)),
                                     {.update = index, .lr = job.optimizer.lr}));
-    GACCD_RETURN_IF_ERROR(engine->TakeResult(/*wait=*/true).status());
+    GACCD_RETURN_IF_ERROR(engine->PopResult(/*wait=*/true).status());
     GACCD_RETURN_IF_ERROR(engine->GetGradients(gradients));
     GACCD_RETURN_IF_ERROR(engine->GetParameters(parameters));
     const NormUpdate found = Values(inputs.model.layout(), gradients, parameters);

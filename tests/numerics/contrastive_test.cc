@@ -256,7 +256,7 @@ TEST_P(ContrastiveTest, GradientEqualsOneBigBatch) {
         GACCD_ASSIGN_OR_RETURN(auto engine, MakePairEngine(setting, comm));
         GACCD_ASSIGN_OR_RETURN(auto batches, setting.Batches(comm.rank(), 1));
         GACCD_RETURN_IF_ERROR(RunUpdate(*engine, *batches, TwoPassContrastive(setting.plan), {}));
-        GACCD_ASSIGN_OR_RETURN(const auto result, engine->TakeResult(true));
+        GACCD_ASSIGN_OR_RETURN(const auto result, engine->PopResult(true));
         EXPECT_NEAR(result->loss, loss, 1e-6 * loss);
         EXPECT_EQ(result->samples, setting.plan.effective_batch());
         std::vector<float> gradients(setting.parameters.size());
@@ -300,7 +300,7 @@ TEST(ContrastiveUpdatesTest, RanksTrainLikeOneRank) {
           const StepProgram program = TwoPassContrastive(setting.plan);
           for (std::int64_t u = 0; u < kUpdates; ++u) {
             GACCD_RETURN_IF_ERROR(RunUpdate(*engine, *batches, program, {.update = u, .lr = 0.01}));
-            GACCD_RETURN_IF_ERROR(engine->TakeResult(true).status());
+            GACCD_RETURN_IF_ERROR(engine->PopResult(true).status());
           }
           std::vector<float> found(setting.parameters.size());
           GACCD_RETURN_IF_ERROR(engine->GetParameters(found));
@@ -330,7 +330,7 @@ TEST(ContrastiveUpdatesTest, ScaleStaysAtLimit) {
   auto engine = ValueOrThrow(MakePairEngine(setting, *comm));
   auto batches = setting.Batches(0, 1);
   ASSERT_TRUE(RunUpdate(*engine, **batches, TwoPassContrastive(setting.plan), {.lr = 1e-6}).ok());
-  ASSERT_TRUE(engine->TakeResult(true).ok());
+  ASSERT_TRUE(engine->PopResult(true).ok());
   ASSERT_TRUE(engine->GetParameters(setting.parameters).ok());
   EXPECT_EQ(setting.parameters[scale], std::log(100.0F));
 }

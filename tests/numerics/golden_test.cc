@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/device/cpu/bf16_of_cpu.h"
+#include "daemon/device/cpu/detect_bf16.h"
 #include "daemon/tensor/random.h"
 #include "tests/support/model_bench.h"
 
@@ -127,7 +127,7 @@ TEST(GoldenTest, LossAndGradientsEqualPyTorch) {
 }
 
 TEST(GoldenTest, Bf16EqualsReferenceWithSameRounding) {
-  if (Bf16OfCpu() == CpuBf16::kNone) GTEST_SKIP() << "this CPU has " << Name(Bf16OfCpu());
+  if (DetectCpuBf16() == CpuBf16::kNone) GTEST_SKIP() << "this CPU has " << Name(DetectCpuBf16());
   CompareWithGolden("mlp_784_512_512_10_bf16.txt", Precision::kBF16, kOtherRounding);
 }
 

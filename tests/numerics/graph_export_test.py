@@ -487,7 +487,7 @@ class GraphExport(unittest.TestCase):
                 return self.fc(torch.cat([x.new_zeros(x.shape[0], 0), x, torch.zeros(x.shape[0], 1)], dim=1)[:, :4])
         self.check_verification(Begins(), torch.randn(3, 4))
 
-    def test_the_summary_says_what_was_found(self):
+    def test_the_summary_lists_what_was_found(self):
         self.verify(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(72, 5)),
                     torch.zeros(2, 3, 5, 5))
         text = str(self.summary)

@@ -63,7 +63,7 @@ class Gradients(Exported):
         self.head.register_full_backward_hook(lambda *_: None)
         self.assertIn("f: has a backward hook", self.refusal(Calls(lambda m, x: m.f(x), f=self.head), self.x))
 
-    def test_checkpoints_of_torch_are_none_of_them(self):
+    def test_torch_checkpoint_is_exported(self):
         from torch.utils.checkpoint import checkpoint
         self.check(Calls(lambda m, x: checkpoint(m.f, x, use_reentrant=False), f=self.head), self.x)
 

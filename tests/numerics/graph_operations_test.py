@@ -121,7 +121,7 @@ class GraphOperations(unittest.TestCase):
         half = Calls(lambda m, x: m.fc(x) * m.scale.float(), fc=torch.nn.Linear(4, 3), scale=torch.nn.Buffer(torch.randn(3).half()))
         self.check_model(half, torch.randn(2, 4))
 
-    def test_the_summary_says_where_evaluation_is_something_else(self):
+    def test_the_summary_reports_a_different_evaluation(self):
         def softmax(m, y):
             return y if m.training else y.softmax(1)
 

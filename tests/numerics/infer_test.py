@@ -133,7 +133,7 @@ class InferTest(unittest.TestCase):
         self.assertIn("--weights must be a run folder or a checkpoint", gaccd(
             1, "eval", f"--job={job}", f"--weights={self.dir}/raw", "--raw-weights", code=64))
 
-    def test_another_normalisation_than_that_of_the_training_is_said(self):
+    def test_another_normalisation_than_that_of_the_training_is_reported(self):
         job, run = self.dir / "n.txtpb", self.dir / "run"
         job.write_text("""name: "n" model { mlp { widths: [10, 1] } loss { mean_squared_error {} } }
             data { train { synthetic { samples: 20 } } eval { synthetic { samples: 20 } } normalize { mean: 3 } }
@@ -383,7 +383,7 @@ class InferTest(unittest.TestCase):
         (data / "data.json").write_text(json.dumps(done))
         self.assertIn("[CLS] and [SEP]", export("old", code=65))
 
-    def test_an_event_says_what_the_weights_gave(self):
+    def test_an_event_lists_the_loaded_weights(self):
         gaccd(2, "train", f"--job={self.job('bert_mini')}", f"--run-dir={self.dir}/run", "--max-updates=1",
               "--init-weights=bert_mini.init", "--new-weights=classifier.*")
         lines = gaccd(1, "logs", self.dir / "run", "--events").splitlines()
@@ -415,7 +415,7 @@ class InferTest(unittest.TestCase):
         refused(78, "model.bert.heads: 3 -> 2", self.job("bert_mini", heads=2), weights=run)
         refused(64, "--weights", self.job("bert_mini"), weights="")
 
-    def test_what_shapes_do_not_tell_must_be_the_same(self):
+    def test_properties_that_shapes_do_not_show_must_be_equal(self):
         """Heads, epsilon, ...: by config.json next to the file, or by the job of a checkpoint."""
         run, folder = self.dir / "run", self.dir / "exported"
         job = self.job("bert_mini")

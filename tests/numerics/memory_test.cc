@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "daemon/device/cpu/bf16_of_cpu.h"
+#include "daemon/device/cpu/detect_bf16.h"
 #include "daemon/device/host_buffer.h"
 #include "tests/support/model_bench.h"
 
@@ -40,8 +40,8 @@ TEST_P(MemoryTest, PlannedBytesAreWithin3PercentOfMeasured) {
   GTEST_SKIP() << "sanitizers bring memory of their own";
 #endif
   const Load& load = GetParam();
-  if (load.precision == Precision::kBF16 && Bf16OfCpu() == CpuBf16::kNone) {
-    GTEST_SKIP() << "this CPU has " << Name(Bf16OfCpu());
+  if (load.precision == Precision::kBF16 && DetectCpuBf16() == CpuBf16::kNone) {
+    GTEST_SKIP() << "this CPU has " << Name(DetectCpuBf16());
   }
   const LossKind loss = LossKind::kSoftmaxCrossEntropy;
   {  // Loads the code of oneDNN, which is not the model's.

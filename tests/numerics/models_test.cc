@@ -15,8 +15,8 @@
 #include "collectives/base/strings.h"
 #include "daemon/autograd/executor.h"
 #include "daemon/autograd/function.h"
-#include "daemon/device/cpu/bf16_of_cpu.h"
 #include "daemon/device/cpu/cpu_context.h"
+#include "daemon/device/cpu/detect_bf16.h"
 #include "daemon/device/cpu/packed_weights.h"
 #include "daemon/device/host_buffer.h"
 #include "daemon/models/network.h"
@@ -248,7 +248,8 @@ TEST(ModelsTest, Gpt2EqualsHuggingFace) {
              {"weights", ReadNpy("gpt_weights.npy", kTokens)}},
             {.ignored_label = -1, .label_smoothing = 0.1F});
   run.Compare("gpt_weighted");
-  if (Bf16OfCpu() == CpuBf16::kNone) GTEST_SKIP() << "bf16: this CPU has " << Name(Bf16OfCpu());
+  if (DetectCpuBf16() == CpuBf16::kNone)
+    GTEST_SKIP() << "bf16: this CPU has " << Name(DetectCpuBf16());
   sample.tensors.pop_back();
   run.Train(sample,
             {{"tokens", ReadNpy("gpt_tokens.npy", kTokens)},
@@ -284,7 +285,8 @@ TEST(ModelsTest, BertEqualsHuggingFace) {
   tensors["weights"] = ReadNpy("bert_weights.npy", kSamples);
   run.Train(sample, tensors, {.label_smoothing = 0.2F});
   run.Compare("bert_weighted");
-  if (Bf16OfCpu() == CpuBf16::kNone) GTEST_SKIP() << "bf16: this CPU has " << Name(Bf16OfCpu());
+  if (DetectCpuBf16() == CpuBf16::kNone)
+    GTEST_SKIP() << "bf16: this CPU has " << Name(DetectCpuBf16());
   sample.tensors.pop_back();
   tensors.erase("weights");
   run.Train(sample, tensors, {}, Precision::kBF16);
@@ -313,7 +315,8 @@ TEST(ModelsTest, VitEqualsTimm) {
   GoldenTraining run({.architecture = of_token}, "vit_mini");
   run.Train(sample, tensors);
   run.Compare("vit_mini");
-  if (Bf16OfCpu() == CpuBf16::kNone) GTEST_SKIP() << "bf16: this CPU has " << Name(Bf16OfCpu());
+  if (DetectCpuBf16() == CpuBf16::kNone)
+    GTEST_SKIP() << "bf16: this CPU has " << Name(DetectCpuBf16());
   run.Train(sample, tensors, {}, Precision::kBF16);
   run.Compare("vit_bf16", GoldenTraining::kOtherRounding);
 }

@@ -410,7 +410,7 @@ class Samples(unittest.TestCase):
         with self.assertRaisesRegex(self.gaccd.GaccdError, "below 3, found 3"):
             self.module.ExactBatches(50, self.plan(3, 2, 16), 3)
 
-    def test_an_update_that_was_not_iterated_to_its_end_leaves_nothing_to_the_next(self):
+    def test_an_update_that_is_not_iterated_to_its_end_does_not_affect_the_next(self):
         from torch.utils.data import DataLoader
         for workers in (0, 2):
             batches = self.module.ExactBatches(53, self.plan(2, 3, 17), 1, seed=4, epochs=2)
@@ -460,7 +460,7 @@ class Samples(unittest.TestCase):
         batches.load_state_dict(batches.state_dict() | {"updates": 1, "samples": 17})
         self.assertEqual(next(batches.updates(batches)).number, 2)
 
-    def test_gaccd_is_asked_for_many_updates_at_once(self):
+    def test_one_call_of_gaccd_covers_many_updates(self):
         plan = self.plan(2, 4, 10)
         whole = self.module.ExactBatches(100, plan, 1, epochs=3)
         calls, own = [], self.module.call

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/device/cpu/bf16_of_cpu.h"
+#include "daemon/device/cpu/detect_bf16.h"
 #include "tests/support/rank_training.h"
 #include "tests/support/resume_fixture.h"
 #include "tests/support/status_matchers.h"
@@ -154,8 +154,8 @@ class RecomputeTrainingTest : public ::testing::TestWithParam<RecomputeCase> {};
 
 TEST_P(RecomputeTrainingTest, IsBitIdenticalInLessMemory) {
   const RecomputeCase& test = GetParam();
-  if (test.precision == Precision::kBF16 && Bf16OfCpu() == CpuBf16::kNone) {
-    GTEST_SKIP() << "this CPU has " << Name(Bf16OfCpu());
+  if (test.precision == Precision::kBF16 && DetectCpuBf16() == CpuBf16::kNone) {
+    GTEST_SKIP() << "this CPU has " << Name(DetectCpuBf16());
   }
   const SampleSpec spec = ValueOrThrow(Model::MakeWithoutData(test.model)).sample();
   for (const auto& [ranks, micro] : {std::pair{1, 13}, {1, 4}, {2, 3}, {3, 2}}) {

@@ -42,7 +42,7 @@ TEST(CudaShardMemory, RankHoldsStateOfItsPart) {
       std::int64_t whole = 0;
       for (const Sharding mode : kAllModes) {
         const EngineOptions options = MakeEngineOptions(kWide, mode, Cuda(comm.rank()));
-        const int parts = ShardGrid::Of(mode, CountRanksPerNode(nodes)).parts();
+        const int parts = ShardGrid::Make(mode, CountRanksPerNode(nodes)).parts();
         GACCD_ASSIGN_OR_RETURN(const auto engine, MakeEngine(comm, model, options));
         const std::int64_t planned = engine->memory().device_bytes;
         if (mode == Sharding::kNone) whole = planned;

@@ -17,7 +17,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
-#include "daemon/device/cpu/bf16_of_cpu.h"
+#include "daemon/device/cpu/detect_bf16.h"
 #include "daemon/train/memory_choice.h"
 #include "tests/ranks/cuda_engine_ranks.h"
 #include "tests/sanitized.h"
@@ -200,7 +200,7 @@ TEST(CudaTrainer, AcceptsBf16OnCpuAndGpu) {
   job.precision = Precision::kBF16;
   const Trained gpus = TrainOnGpus(job, {.ranks = 2});
   ASSERT_TRUE(gpus.status[0].ok()) << gpus.status[0].message();
-  if (Bf16OfCpu() == CpuBf16::kNone) GTEST_SKIP() << "this CPU has " << Name(Bf16OfCpu());
+  if (DetectCpuBf16() == CpuBf16::kNone) GTEST_SKIP() << "this CPU has " << Name(DetectCpuBf16());
   const Trained cpus = Train(job, {.ranks = 2});
   ASSERT_TRUE(cpus.status[0].ok()) << cpus.status[0].message();
   // On GPUs also activations are rounded.

@@ -241,7 +241,8 @@ TEST_F(NcclFailureTest, ParentFailsWithChildAndNamesItsOwnRank) {
     return comm.Poll();
   };
   const auto outcomes = RunUntilAllFail(3, {}, sum_in_part);
-  ExpectUnavailable(outcomes[1], "the communicator of ranks 1, 2, which it counts from 0 on: ");
+  ExpectUnavailable(outcomes[1],
+                    "the communicator of ranks 1, 2 (numbered from 0 in what follows): ");
   ExpectUnavailable(outcomes[1], "rank 1 on node0 did not enter all-reduce #1");
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->missing, (std::vector<MissingRank>{{2, Absence::kBehind}}));
@@ -370,7 +371,7 @@ TEST_F(NcclFailureTest, NamesBrokenGpu) {
     return SumOnDevice(comm);
   });
   EXPECT_THAT(outcomes[0].status, HasMessage(HasSubstr("cudaErrorIllegalAddress")));
-  // That rank did not come; or its watch was the first to notice, and gave up.
+  // That rank did not arrive; or its watch was the first to notice, and gave up.
   ExpectUnavailable(outcomes[1], "rank 1 on node0, GPU 1: all-reduce #1");
   ExpectUnavailable(outcomes[1], ": rank 0 on node0 ");
 }

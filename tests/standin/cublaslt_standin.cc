@@ -15,10 +15,12 @@
 namespace gaccd::standin {
 namespace {
 
-const Description& Of(cublasLtMatmulDesc_t handle) {
+const Description& Get(cublasLtMatmulDesc_t handle) {
   return *reinterpret_cast<const Description*>(handle);
 }
-const Layout& Of(cublasLtMatrixLayout_t handle) { return *reinterpret_cast<const Layout*>(handle); }
+const Layout& Get(cublasLtMatrixLayout_t handle) {
+  return *reinterpret_cast<const Layout*>(handle);
+}
 
 cublasStatus_t Create(cublasLtHandle_t* handle) {
   *handle = reinterpret_cast<cublasLtHandle_t>(new std::uint64_t(kMagic));
@@ -141,21 +143,21 @@ cublasStatus_t GetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t description,
     ++Setup().counters.heuristics;
   }
   if (wanted <= 0) return Invalid("no results are wanted of the heuristic");
-  if (const cublasStatus_t status = CheckProblem(Of(description), Of(a), Of(b), Of(c), Of(d));
+  if (const cublasStatus_t status = CheckProblem(Get(description), Get(a), Get(b), Get(c), Get(d));
       status != CUBLAS_STATUS_SUCCESS) {
     return status;
   }
   if (SetupOptions().no_candidates.contains(
-          static_cast<cublasLtEpilogue_t>(Of(description).epilogue))) {
+          static_cast<cublasLtEpilogue_t>(Get(description).epilogue))) {
     return CUBLAS_STATUS_SUCCESS;
   }
-  const std::array<const Layout*, 4> layouts = {&Of(a), &Of(b), &Of(c), &Of(d)};
+  const std::array<const Layout*, 4> layouts = {&Get(a), &Get(b), &Get(c), &Get(d)};
   for (int algorithm = 0; algorithm < kAlgorithms && *count < wanted; ++algorithm) {
-    if (!Offered(algorithm, Of(description), layouts,
+    if (!Offered(algorithm, Get(description), layouts,
                  *reinterpret_cast<const Preference*>(preference))) {
       continue;
     }
-    results[(*count)++] = MakeHeuristicResult(algorithm, Of(description), Of(a), Of(d));
+    results[(*count)++] = MakeHeuristicResult(algorithm, Get(description), Get(a), Get(d));
   }
   if (*count > 0 && *count < wanted) {
     results[*count] = cublasLtMatmulHeuristicResult_t{};
@@ -173,16 +175,16 @@ cublasStatus_t AlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t description,
     const std::lock_guard lock(Setup().mutex);
     ++Setup().counters.checks;
   }
-  if (const cublasStatus_t status = CheckProblem(Of(description), Of(a), Of(b), Of(c), Of(d));
+  if (const cublasStatus_t status = CheckProblem(Get(description), Get(a), Get(b), Get(c), Get(d));
       status != CUBLAS_STATUS_SUCCESS) {
     return status;
   }
   const auto& data = algorithm->data;
   if (data[0] != kMagic || data[1] >= kAlgorithms ||
-      data[2] != ProblemKey(Of(description), Of(a), Of(d))) {
+      data[2] != ProblemKey(Get(description), Get(a), Get(d))) {
     return CUBLAS_STATUS_INVALID_VALUE;  // of another version, or for another problem
   }
-  *result = MakeHeuristicResult(static_cast<int>(data[1]), Of(description), Of(a), Of(d));
+  *result = MakeHeuristicResult(static_cast<int>(data[1]), Get(description), Get(a), Get(d));
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -305,7 +307,8 @@ cublasStatus_t Matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
   if (handle == nullptr || *reinterpret_cast<std::uint64_t*>(handle) != kMagic) {
     return CUBLAS_STATUS_NOT_INITIALIZED;
   }
-  Call call{Of(description), Of(a_layout), Of(b_layout), Of(c_layout), Of(d_layout), {}, 1, {}};
+  Call call{
+      Get(description), Get(a_layout), Get(b_layout), Get(c_layout), Get(d_layout), {}, 1, {}};
   if (const cublasStatus_t status = CheckProblem(call.description, call.a, call.b, call.c, call.d);
       status != CUBLAS_STATUS_SUCCESS) {
     return status;

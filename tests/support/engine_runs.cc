@@ -230,7 +230,7 @@ Result<std::unique_ptr<Prefetcher>> StartBatches(const Setting& setting, Engine&
 
 // One figure more, or the error.
 Status KeepResult(Engine& engine, EngineRun* run) {
-  GACCD_ASSIGN_OR_RETURN(const auto result, engine.TakeResult(/*wait=*/true));
+  GACCD_ASSIGN_OR_RETURN(const auto result, engine.PopResult(/*wait=*/true));
   if (!result) return {ErrorKind::kInternal, "no result came"};
   run->results.push_back(*result);
   run->results.back().control_words = {};

@@ -243,7 +243,7 @@ const GraphCase kCases[] = {
          const ValueId known =
              bench.Apply(std::make_shared<IdFunction>(IdFunctionKind::kKnownPositions), of);
          const ValueId mask =
-             bench.Apply(std::make_shared<IdFunction>(IdFunctionKind::kNumbersOfIds), {known});
+             bench.Apply(std::make_shared<IdFunction>(IdFunctionKind::kIdsToNumbers), {known});
          y = bench.Apply(std::make_shared<Combine>(CombineKind::kMultiply),
                          {y, CastTo(bench, s.dtype, mask)});
        }

@@ -12,7 +12,7 @@ namespace {
 
 bool AddsInTwoLevels(Sharding mode, const Nodes& nodes) {
   return std::ranges::max(nodes) > 0 && mode != Sharding::kOptimizer &&
-         ShardGrid::Of(mode, CountRanksPerNode(nodes)).parts() > 1;
+         ShardGrid::Make(mode, CountRanksPerNode(nodes)).parts() > 1;
 }
 
 // Another order of sums is amplified by batch norms of few samples and, on GPUs, in half precision.

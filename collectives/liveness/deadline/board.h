@@ -45,7 +45,7 @@ static_assert(sizeof(BoardLine) == 128);
 [[nodiscard]] std::int64_t BoardMillis();
 
 // A query of the board when an operation does not complete.
-struct BoardQuestion {
+struct BoardQuery {
   Entry mine;                                  // the operation
   int line = 0;                                // line of the querying rank
   std::span<const int> ranks;                  // the ranks by line
@@ -57,6 +57,6 @@ struct BoardQuestion {
 // The ended ranks; if there are none and `late`, those that are behind or stalled; if there are
 // none of these either, those that gave up.
 [[nodiscard]] std::vector<MissingRank> FindMissing(std::span<const BoardLine> board,
-                                                   const BoardQuestion& question);
+                                                   const BoardQuery& query);
 
 }  // namespace gaccd

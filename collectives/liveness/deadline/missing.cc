@@ -96,7 +96,7 @@ Status MismatchError(Entry mine, int my_rank, Entry other, int other_rank,
 Status LateMessageError(int from, std::chrono::milliseconds bound,
                         std::span<const std::string> hosts) {
   return {ErrorKind::kUnavailable, StrCat("a message of ", RankOnHost(from, hosts),
-                                          " did not come within ", bound.count(), " ms")};
+                                          " did not arrive within ", bound.count(), " ms")};
 }
 
 Status MessageSizeError(int from, std::size_t expected, std::size_t found,

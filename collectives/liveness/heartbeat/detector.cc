@@ -41,7 +41,7 @@ Detector::Peer* Detector::Find(int rank) {
   return found == peers_.end() ? nullptr : &*found;
 }
 
-void Detector::Heard(int rank, const Progress& progress, Time now) {
+void Detector::OnBeat(int rank, const Progress& progress, Time now) {
   Peer* const peer = Find(rank);
   if (peer == nullptr) return;
   peer->heard = now;
@@ -56,7 +56,7 @@ void Detector::Heard(int rank, const Progress& progress, Time now) {
   peer->progress = progress;
 }
 
-void Detector::Ended(int rank) {
+void Detector::OnDisconnect(int rank) {
   if (Peer* const peer = Find(rank); peer != nullptr) peer->ended = true;
 }
 

@@ -9,12 +9,12 @@
 //             the collective. While a rank loads, no rank is stuck: other stages of its pipeline
 //             wait for its messages.
 //
-// An overloaded machine must not look like a dead one. Time in which the detector itself did not
-// run does not count as silence of others. If most of the others are late too, the limit grows by
-// the median of their lateness, up to three times: if a switch disconnects more than half of the
-// ranks, the first is reported after three limits. Without this, a machine that is overloaded for
-// some seconds would end the run. Time in which a rank was ready to run but had no core does not
-// count as stuck. Not thread-safe.
+// An overloaded machine must not be reported as dead. Time in which the detector itself did not run
+// does not count as silence of others. If most of the others are late too, the limit grows by the
+// median of their lateness, up to three times: if a switch disconnects more than half of the ranks,
+// the first is reported after three limits. Without this, a machine that is overloaded for some
+// seconds would end the run. Time in which a rank was ready to run but had no core does not count
+// as stuck. Not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -46,9 +46,9 @@ class Detector {
   // Watches `ranks`, all of which count as heard at `now`.
   Detector(std::vector<int> ranks, const DetectorOptions& options, Time now);
 
-  void Heard(int rank, const Progress& progress, Time now);
+  void OnBeat(int rank, const Progress& progress, Time now);
   // The connection was closed. Expected after OnGoodbye().
-  void Ended(int rank);
+  void OnDisconnect(int rank);
   // The rank said goodbye: no more messages are expected.
   void OnGoodbye(int rank);
 

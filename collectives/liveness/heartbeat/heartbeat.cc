@@ -45,7 +45,7 @@ Result<heartbeat::Listener> Open(int world, HubNotice* notice) {
   return listener;
 }
 
-HubAddress AddressOf(const HubNotice& notice, bool same_machine) {
+HubAddress MakeHubAddress(const HubNotice& notice, bool same_machine) {
   HubAddress hub{.addresses = {}, .port = notice.port, .secret = notice.secret};
   for (const auto& address : notice.addresses) {
     if (address[0] != 0) hub.addresses.emplace_back(address.data());
@@ -98,8 +98,8 @@ Progress HeartbeatShared::Read() {
 
 namespace {
 
-// Of a gap between two passes, the part that was not sleep: on average the thread slept half a
-// tick.
+// The part of a gap between two passes in which the thread did not sleep: on average it sleeps for
+// half a tick of it.
 std::int64_t StoppedIn(std::int64_t gap_ns) {
   constexpr std::chrono::nanoseconds kLate = heartbeat::kTick + std::chrono::milliseconds(20);
   constexpr std::chrono::nanoseconds kSlept = heartbeat::kTick / 2;
@@ -108,13 +108,14 @@ std::int64_t StoppedIn(std::int64_t gap_ns) {
 
 }  // namespace
 
-void HeartbeatShared::Ran(std::chrono::steady_clock::time_point now) {
+void HeartbeatShared::RecordRunning(std::chrono::steady_clock::time_point now) {
   const std::int64_t ns = now.time_since_epoch() / std::chrono::nanoseconds(1);
   const std::int64_t last = last_ran_ns_.exchange(ns);
   if (last != 0) stopped_ns_ += StoppedIn(ns - last);
 }
 
-std::chrono::nanoseconds HeartbeatShared::Stopped(std::chrono::steady_clock::time_point now) const {
+std::chrono::nanoseconds HeartbeatShared::StoppedTime(
+    std::chrono::steady_clock::time_point now) const {
   const std::int64_t last = last_ran_ns_;
   const std::int64_t gap = now.time_since_epoch() / std::chrono::nanoseconds(1) - last;
   return std::chrono::nanoseconds(stopped_ns_ + (last != 0 ? StoppedIn(gap) : 0));
@@ -181,15 +182,16 @@ Result<std::unique_ptr<Heartbeat>> Heartbeat::Start(Communicator& comm,
     } else {
       const std::vector<int>& node_of = comm.topology().node_of;
       const bool same = node_of[static_cast<std::size_t>(comm.rank())] == node_of[0];
-      thread = StartThread(
-          kThread, [parts, hub = AddressOf(notice, same)] { heartbeat::RunMember(parts, hub); });
+      thread = StartThread(kThread, [parts, hub = MakeHubAddress(notice, same)] {
+        heartbeat::RunMember(parts, hub);
+      });
     }
     mine = thread.status();
     if (thread.ok()) heart->thread_ = *std::move(thread);
     if (mine.ok()) mine = shared.WaitUntilJoined(options.join_bound + kTimeToSay);
   }
   GACCD_RETURN_IF_ERROR(heartbeat::ExplainAbsence(
-      AgreeTwice(comm, mine), AddressOf(notice, true).addresses, comm.topology().nodes));
+      AgreeTwice(comm, mine), MakeHubAddress(notice, true).addresses, comm.topology().nodes));
   return heart;
 }
 
@@ -212,9 +214,9 @@ std::string Describe(const LostRank& lost, const Topology& topology) {
   if (lost.absence == Absence::kEnded) {
     what = "has ended (its connection was closed)";
   } else if (lost.absence == Absence::kStalled) {
-    what = StrCat("is stuck: the others wait, it has not moved for ", seconds, " s");
+    what = StrCat("is stuck: the others wait for it, it made no progress for ", seconds, " s");
   } else {
-    what = StrCat("has been silent for ", seconds, " s: stopped or cut off");
+    what = StrCat("has been silent for ", seconds, " s: stopped or disconnected");
   }
   using heartbeat::Phase;
   const heartbeat::Progress& last = lost.last;

@@ -1,6 +1,6 @@
 // Heartbeat: a channel separate from MPI and NCCL on which the ranks report that they are alive. It
-// has its own thread and TCP sockets: a rank that hangs in a collective still beats, and a rank
-// that does not beat is not merely slow in a collective.
+// has its own thread and TCP sockets: a rank that hangs in a collective still sends heartbeats, and
+// a rank without heartbeats is not just slow in a collective.
 //
 //   rank 1 ..... n-1  --beat every 250 ms: progress-->  rank 0 (the hub)  --beats, losses-->  all
 //
@@ -46,10 +46,11 @@ class HeartbeatShared {
   }
   [[nodiscard]] heartbeat::Progress Read();  // called by the heartbeat's thread
 
-  // Ran() is called by the heartbeat's thread in every pass of its loop, at least every kTick
-  // unless the process does not run. Stopped(): the total time in which it did not run.
-  void Ran(std::chrono::steady_clock::time_point now);
-  [[nodiscard]] std::chrono::nanoseconds Stopped(std::chrono::steady_clock::time_point now) const;
+  // RecordRunning() is called by the heartbeat's thread in every pass of its loop, at least every
+  // kTick unless the process does not run. StoppedTime(): the total time in which it did not run.
+  void RecordRunning(std::chrono::steady_clock::time_point now);
+  [[nodiscard]] std::chrono::nanoseconds StoppedTime(
+      std::chrono::steady_clock::time_point now) const;
 
   void Joined(Status status);
   [[nodiscard]] Status WaitUntilJoined(std::chrono::milliseconds bound);
@@ -103,8 +104,8 @@ class Heartbeat {
 
   // Total time since Start() in which this process was stopped or had no core. Times below about a
   // tick are not detected. Thread-safe.
-  [[nodiscard]] std::chrono::nanoseconds Stopped() const {
-    return shared_.Stopped(std::chrono::steady_clock::now());
+  [[nodiscard]] std::chrono::nanoseconds StoppedTime() const {
+    return shared_.StoppedTime(std::chrono::steady_clock::now());
   }
 
   // Announces a regular end, so that the silence of this rank is not a loss. Waits up to a second

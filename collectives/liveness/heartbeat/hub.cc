@@ -47,14 +47,14 @@ class Hub {
   void Run() {
     while (!parts_.shared.stop) {
       Wait();
-      parts_.shared.Ran(Clock::now());
+      parts_.shared.RecordRunning(Clock::now());
       AcceptPeers();
       for (Peer& peer : peers_) Serve(peer);
       DropPeers();
       Beat();
       if (joined_ < parts_.world - 1 && Clock::now() > join_limit_) ReportMissingRanks();
       if (joined_ == parts_.world - 1) ReportLost();
-      SayGoodbye();
+      SendGoodbye();
     }
   }
 
@@ -106,7 +106,7 @@ class Hub {
     if (frame.rank != peer.rank) return;
     if (!peer.member && !Admit(peer)) return;
     if (frame.type == FrameType::kGoodbye) detector_.OnGoodbye(peer.rank);
-    if (frame.type == FrameType::kBeat) detector_.Heard(peer.rank, frame.progress, Clock::now());
+    if (frame.type == FrameType::kBeat) detector_.OnBeat(peer.rank, frame.progress, Clock::now());
   }
 
   void Welcome(Peer& peer, const Frame& hello) {
@@ -143,7 +143,7 @@ class Hub {
     peers_.remove_if([&](const Peer& peer) {
       const bool expired = !peer.member && now - peer.since > kHandshakeLimit;
       if (!peer.connection.closed() && !expired) return false;
-      if (peer.member) detector_.Ended(peer.rank);
+      if (peer.member) detector_.OnDisconnect(peer.rank);
       return true;
     });
   }
@@ -153,7 +153,7 @@ class Hub {
     if (now < next_beat_) return;
     next_beat_ = now + parts_.options.interval;
     const Frame beat{.type = FrameType::kBeat, .progress = parts_.shared.Read()};
-    detector_.Heard(0, beat.progress, now);
+    detector_.OnBeat(0, beat.progress, now);
     ToMembers(beat);
   }
 
@@ -203,7 +203,7 @@ class Hub {
     if (parts_.shared.lost().size() == 1) parts_.on_lost(lost);
   }
 
-  void SayGoodbye() {
+  void SendGoodbye() {
     if (!parts_.shared.leaving || parts_.shared.said_goodbye) return;
     detector_.OnGoodbye(0);
     ToMembers({.type = FrameType::kGoodbye});

@@ -38,9 +38,9 @@ struct LoopParts {
 void RunHub(const LoopParts& parts, Listener listener, const Key& secret);
 void RunMember(const LoopParts& parts, const HubAddress& hub);
 
-// Ranks found lost within this time after the first were not lost because of it, as no rank exits
-// that fast. The last signs of life of ranks that fall silent at the same time differ by up to one
-// beat.
+// Ranks found lost within this time after the first one are independent losses: no rank exits that
+// fast because of another one. The last signs of life of ranks that fall silent at the same time
+// differ by up to one beat.
 inline constexpr std::chrono::milliseconds kConcurrentLoss{200};
 inline constexpr std::chrono::milliseconds kConcurrentSilence{350};
 

@@ -27,12 +27,12 @@ class Member {
     if (!Join()) return;
     while (!parts_.shared.stop) {
       Wait(*connection_);
-      parts_.shared.Ran(Clock::now());
+      parts_.shared.RecordRunning(Clock::now());
       connection_->Flush();
       while (const auto frame = connection_->Receive()) OnFrame(*frame);
-      if (connection_->closed()) detector_.Ended(0);
+      if (connection_->closed()) detector_.OnDisconnect(0);
       Beat();
-      SayGoodbye();
+      SendGoodbye();
       if (const auto lost = detector_.Tick(Clock::now())) {
         detector_.OnGoodbye(lost->rank);
         Add(*lost);
@@ -46,7 +46,7 @@ class Member {
     const Clock::time_point limit = Clock::now() + parts_.options.join_bound;
     while (!parts_.shared.stop && Clock::now() < limit) {
       for (const std::string& address : hub_.addresses) {
-        if (parts_.shared.stop || Greet(address, limit)) return !parts_.shared.stop;
+        if (parts_.shared.stop || JoinHub(address, limit)) return !parts_.shared.stop;
       }
     }
     std::string tried;
@@ -57,7 +57,7 @@ class Member {
     return false;
   }
 
-  bool Greet(const std::string& address, Clock::time_point join_limit) {
+  bool JoinHub(const std::string& address, Clock::time_point join_limit) {
     const Clock::time_point limit = std::min(Clock::now() + kOneTry, join_limit);
     auto socket = StartConnect(address, hub_.port);
     if (!socket.ok()) {
@@ -86,7 +86,7 @@ class Member {
       if (!key.ok()) return false;
       connection.SetKey(*key);
       connection_.emplace(std::move(connection));
-      detector_.Heard(0, {}, Clock::now());
+      detector_.OnBeat(0, {}, Clock::now());
       Beat();
       parts_.shared.Joined(Status::Ok());
       return true;
@@ -102,7 +102,7 @@ class Member {
   }
 
   void OnFrame(const Frame& frame) {
-    if (frame.type == FrameType::kBeat) detector_.Heard(0, frame.progress, Clock::now());
+    if (frame.type == FrameType::kBeat) detector_.OnBeat(0, frame.progress, Clock::now());
     if (frame.type == FrameType::kGoodbye) detector_.OnGoodbye(0);
     if (frame.type != FrameType::kLost) return;
     Add({frame.rank, frame.absence, std::chrono::milliseconds(frame.silent_ms), frame.progress});
@@ -116,7 +116,7 @@ class Member {
         {.type = FrameType::kBeat, .rank = parts_.rank, .progress = parts_.shared.Read()});
   }
 
-  void SayGoodbye() {
+  void SendGoodbye() {
     if (!parts_.shared.leaving || parts_.shared.said_goodbye) return;
     connection_->Send({.type = FrameType::kGoodbye, .rank = parts_.rank});
     parts_.shared.said_goodbye = true;

@@ -25,22 +25,22 @@ Result<std::unique_ptr<PeerWatch>> PeerWatch::Start(Communicator& comm,
     const Status reason(ErrorKind::kUnavailable, Describe(lost, topology));
     interrupt->Raise(reason);
     self->timer_ = std::make_unique<ExitTimer>(
-        kLeaveBound, static_cast<int>(ErrorKind::kUnavailable), me + reason.message());
+        kExitTimeout, static_cast<int>(ErrorKind::kUnavailable), me + reason.message());
   };
   GACCD_ASSIGN_OR_RETURN(watch->heart_,
                          Heartbeat::Start(comm, {.silent_after = silent_after}, on_lost));
   return watch;
 }
 
-double PeerWatch::TakeStopped() {
+double PeerWatch::StoppedSinceLastCall() {
   if (!heart_) return 0;
-  const std::chrono::nanoseconds stopped = heart_->Stopped();
+  const std::chrono::nanoseconds stopped = heart_->StoppedTime();
   const std::chrono::duration<double> since = stopped - stopped_taken_;
   stopped_taken_ = stopped;
   return since.count();
 }
 
-void PeerWatch::UpdateTook(std::chrono::duration<double> time) {
+void PeerWatch::RecordUpdateTime(std::chrono::duration<double> time) {
   if (!heart_) return;
   if (last_steps_.size() < kStepsOfMedian) {
     last_steps_.push_back(time.count());

@@ -21,7 +21,7 @@ class PeerWatch {
  public:
   // Time for the main thread to exit by itself. Longer than the end of a run waits for a run folder
   // that does not respond.
-  static constexpr std::chrono::milliseconds kLeaveBound{5'000};
+  static constexpr std::chrono::milliseconds kExitTimeout{5'000};
 
   // Collective. interrupt: that of comm's CommOptions. silent_after 0: no heartbeat.
   static Result<std::unique_ptr<PeerWatch>> Start(Communicator& comm,
@@ -32,10 +32,10 @@ class PeerWatch {
     if (heart_) heart_->SetPhase(phase, update, micro_step);
   }
   // Sets the duration of the last update; the median of recent ones defines what is slow.
-  void UpdateTook(std::chrono::duration<double> time);
+  void RecordUpdateTime(std::chrono::duration<double> time);
 
   // Seconds in which this process did not run since the last call; 0 without a heartbeat.
-  double TakeStopped();
+  double StoppedSinceLastCall();
 
   // Every rank calls it after the last collective of a successful run.
   void Goodbye() {

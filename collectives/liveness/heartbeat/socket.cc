@@ -50,13 +50,12 @@ sockaddr_storage Parse(const std::string& address, std::uint16_t port) {
   return parsed;
 }
 
-socklen_t LengthOf(const sockaddr_storage& address) {
+socklen_t AddressLength(const sockaddr_storage& address) {
   return address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
 }
 
-// Empty for what other nodes cannot connect to by its text alone: other families, and addresses of
-// one link.
-std::string TextOf(const sockaddr& address) {
+// Empty for addresses that other nodes cannot connect to: other families, and link-local addresses.
+std::string AddressText(const sockaddr& address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   const void* bytes = nullptr;
   if (address.sa_family == AF_INET) {
@@ -73,7 +72,7 @@ std::string TextOf(const sockaddr& address) {
 }  // namespace
 
 Result<Listener> Listen(int backlog) {
-  // One of IPv6 takes IPv4 as well; a system may have IPv4 alone.
+  // An IPv6 socket also accepts IPv4; some systems have only IPv4.
   int family = AF_INET6;
   Listener listener{Open(family)};
   const int off = 0;
@@ -85,7 +84,7 @@ Result<Listener> Listen(int backlog) {
   if (!listener.socket.valid()) return OsError("socket");
   sockaddr_storage address = Parse(family == AF_INET6 ? "::" : "0.0.0.0", 0);
   auto* const any = reinterpret_cast<sockaddr*>(&address);
-  socklen_t length = LengthOf(address);
+  socklen_t length = AddressLength(address);
   if (bind(listener.socket.get(), any, length) != 0) return OsError("bind");
   if (listen(listener.socket.get(), backlog) != 0) return OsError("listen");
   if (getsockname(listener.socket.get(), any, &length) != 0) return OsError("getsockname");
@@ -102,7 +101,7 @@ Result<std::vector<std::string>> OwnAddresses() {
   std::vector<std::string> loopback;
   for (const ifaddrs* at = first; at != nullptr; at = at->ifa_next) {
     if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0) continue;
-    std::string text = TextOf(*at->ifa_addr);
+    std::string text = AddressText(*at->ifa_addr);
     if (text.empty()) continue;
     auto& list = (at->ifa_flags & IFF_LOOPBACK) != 0   ? loopback
                  : at->ifa_addr->sa_family == AF_INET6 ? network_v6
@@ -125,7 +124,8 @@ Result<Socket> StartConnect(const std::string& address, std::uint16_t port) {
   Socket to = Open(name.ss_family);
   if (!to.valid()) return OsError("socket");
   NoDelay(to.get());
-  if (connect(to.get(), reinterpret_cast<const sockaddr*>(&name), LengthOf(name)) == 0) return to;
+  if (connect(to.get(), reinterpret_cast<const sockaddr*>(&name), AddressLength(name)) == 0)
+    return to;
   if (errno == EINPROGRESS) return to;
   return Status(ErrorKind::kUnavailable, StrCat("heartbeat: connect to ", address, ", port ", port,
                                                 ": ", std::strerror(errno)));

@@ -30,7 +30,7 @@ struct MatmulSpec {
 class Matmul {
  public:
   // `context` must outlive it. kInternal, with the sizes, if oneDNN fails (bf16: also a CPU for
-  // which Bf16OfCpu() is kNone); kOs without memory for a packed copy.
+  // which DetectCpuBf16() is kNone); kOs without memory for a packed copy.
   static Result<Matmul> Prepare(CpuContext& context, const MatmulSpec& spec);
 
   [[nodiscard]] std::int64_t scratch_bytes() const { return scratch_bytes_; }

@@ -78,8 +78,8 @@ template <typename Side, typename Lanes>
 }
 
 template <typename Side, typename Lanes, typename From, typename To>
-[[gnu::always_inline]] inline void ForLanesOf(std::int64_t count, const From& from, const To& to,
-                                              const float* added) {
+[[gnu::always_inline]] inline void ForLanesWithWidth(std::int64_t count, const From& from,
+                                                     const To& to, const float* added) {
   constexpr std::int64_t kStep = sizeof(Lanes) / sizeof(float);
   for (std::int64_t c = 0; c < count; c += kStep) {
     Lanes square[Side::kFrom * Side::kFrom];
@@ -104,8 +104,8 @@ template <typename Side, typename Lanes, typename From, typename To>
 template <typename Side, typename From, typename To>
 [[gnu::always_inline]] inline void ForLanes(std::int64_t count, const From& from, const To& to,
                                             const float* added = nullptr) {
-  HasRegistersOf16Floats() ? ForLanesOf<Side, WideLanes>(count, from, to, added)
-                           : ForLanesOf<Side, HalfLanes>(count, from, to, added);
+  HasRegistersOf16Floats() ? ForLanesWithWidth<Side, WideLanes>(count, from, to, added)
+                           : ForLanesWithWidth<Side, HalfLanes>(count, from, to, added);
 }
 
 // Planes `step` values apart.

@@ -42,8 +42,8 @@ Result<CublasLtApi> Load() {
 
 Status CheckCublasLtVersion(std::size_t loaded) {
   const LibraryVersions versions{.name = "cuBLASLt",
-                                 .compiled = VersionOfCode(CUBLAS_VERSION),
-                                 .loaded = VersionOfCode(static_cast<int>(loaded))};
+                                 .compiled = DecodeVersion(CUBLAS_VERSION),
+                                 .loaded = DecodeVersion(static_cast<int>(loaded))};
   return CheckNotOlder({&versions, 1});
 }
 

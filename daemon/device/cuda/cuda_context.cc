@@ -30,7 +30,7 @@ Result<MatmulChoicesKey> MakeChoicesKey(const CudaContextOptions& options) {
 }
 
 // Environment variables that change what cuBLASLt computes or offers: "NAME=value, ...".
-std::string OverridesOfEnvironment() {
+std::string EnvironmentOverrides() {
   const Environment environment = ProcessEnvironment();
   std::string found;
   for (const char* name : {"NVIDIA_TF32_OVERRIDE", "CUBLAS_EMULATE_SINGLE_PRECISION",
@@ -44,7 +44,7 @@ std::string OverridesOfEnvironment() {
 // If products are not timed, the file is not read either.
 std::unique_ptr<MatmulChoices> MakeChoices(const CudaContextOptions& options,
                                            const MatmulChoicesKey& key) {
-  const std::string overrides = OverridesOfEnvironment();
+  const std::string overrides = EnvironmentOverrides();
   const bool kept = IsTimed(options.numerics) && overrides.empty();
   auto choices = std::make_unique<MatmulChoices>(kept ? options.choices_folder : "", key);
   if (!overrides.empty()) {

@@ -81,7 +81,7 @@ class CudaContext {
   Result<DnnLibrary*> dnn();
   // Warnings for users about the kernels in use, each once.
   void AddWarning(std::string warning);
-  [[nodiscard]] std::vector<std::string> TakeWarnings() { return std::exchange(warnings_, {}); }
+  [[nodiscard]] std::vector<std::string> DrainWarnings() { return std::exchange(warnings_, {}); }
 
   // For bf16 and fp16 training: `copy` holds the f32 parameters at `master` in 16 bits, kept up to
   // date by the optimiser. Both must outlive the context's kernels.

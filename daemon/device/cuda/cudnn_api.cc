@@ -28,9 +28,9 @@ Result<CudnnApi> Load() {
 
 Status CheckCudnnVersion(std::size_t loaded) {
   const LibraryVersions versions{.name = "cuDNN",
-                                 .compiled = VersionOfCode(CUDNN_VERSION),
-                                 .loaded = VersionOfCode(static_cast<int>(loaded)),
-                                 .oldest = VersionOfCode(kOldestCudnn)};
+                                 .compiled = DecodeVersion(CUDNN_VERSION),
+                                 .loaded = DecodeVersion(static_cast<int>(loaded)),
+                                 .oldest = DecodeVersion(kOldestCudnn)};
   if (versions.loaded->major > CUDNN_MAJOR) {
     return {ErrorKind::kUnavailable,
             StrCat("cuDNN: expected ", CUDNN_MAJOR, ".x, found ", ToText(*versions.loaded))};

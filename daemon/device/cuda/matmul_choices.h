@@ -69,10 +69,10 @@ class MatmulChoices {
 
   // Messages for users, each line once: an unreadable file, a rejected choice, ...
   void AddNote(std::string note) { notes_.push_back(std::move(note)); }
-  [[nodiscard]] std::vector<std::string> TakeNotes() { return std::exchange(notes_, {}); }
+  [[nodiscard]] std::vector<std::string> DrainNotes() { return std::exchange(notes_, {}); }
   // Warnings for users, each once: an algorithm with wrong results, one that was not tested.
   void AddWarning(std::string warning);
-  [[nodiscard]] std::vector<std::string> TakeWarnings() { return std::exchange(warnings_, {}); }
+  [[nodiscard]] std::vector<std::string> DrainWarnings() { return std::exchange(warnings_, {}); }
 
   [[nodiscard]] const std::string& path() const { return path_; }  // empty without a folder
   [[nodiscard]] std::int64_t timed() const { return timed_; }      // products timed by this process

@@ -30,7 +30,7 @@ constexpr std::int64_t kWholeTiles = 64;
 
 // Whether C = A^T B, a weight gradient, can be computed as two products: all terms except the last
 // few, plus the last ones. Their rows of A and B are contiguous.
-bool CanBeTwo(const MatmulCudaSpec& spec) {
+bool CanSplitInTwo(const MatmulCudaSpec& spec) {
   return spec.transpose_a && !spec.transpose_b && spec.c == DType::kF32 && !spec.writes_sums() &&
          spec.k > kWholeTiles && spec.k % kWholeTiles != 0;
 }
@@ -73,7 +73,7 @@ Result<std::unique_ptr<MatmulCuda>> MatmulCuda::Prepare(CudaContext& context,
   most.k = spec.k / kWholeTiles * kWholeTiles;
   last.k = spec.k - most.k;
   last.accumulate = true;
-  if (CanBeTwo(spec)) {
+  if (CanSplitInTwo(spec)) {
     GACCD_ASSIGN_OR_RETURN(matmul, TryPrepare(context, most, pass));
     GACCD_ASSIGN_OR_RETURN(auto last_terms, TryPrepare(context, last, pass));
     if (matmul != nullptr && last_terms != nullptr) {

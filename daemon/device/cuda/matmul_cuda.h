@@ -25,7 +25,7 @@ class MatmulCuda {
   // kUnavailable, with the spec, if cuBLASLt has no working algorithm; for a gradient of a weight
   // two products are tried first. kInternal for an invalid spec. Waits for the GPU, and temporarily
   // needs memory for A, B and C. After the last Prepare() call context.choices().Save(), and log
-  // choices().TakeNotes().
+  // choices().DrainNotes().
   static Result<std::unique_ptr<MatmulCuda>> Prepare(CudaContext& context,
                                                      const MatmulCudaSpec& spec,
                                                      Pass pass = Pass::kForward);

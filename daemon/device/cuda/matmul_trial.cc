@@ -13,7 +13,7 @@ namespace {
 
 // Number of values compared at each end of a matrix, at least a tile. All tiles run through k
 // alike, and reading more would slow down the choice among dozens of algorithms per product.
-constexpr std::int64_t kMaxLookedAt = 1 << 16;
+constexpr std::int64_t kMaxChecked = 1 << 16;
 
 // The bits of a number in each type, and the tolerance in units in the last place.
 struct Number {
@@ -74,7 +74,7 @@ Result<MatmulTrial> MatmulTrial::Create(CublasLtProduct& product) {
   MatmulTrial trial(product);
   GACCD_RETURN_IF_ERROR(trial.Allocate());
   const MatmulCudaSpec& spec = product.spec();
-  GACCD_RETURN_IF_ERROR(trial.FillGapsOfA());
+  GACCD_RETURN_IF_ERROR(trial.FillRowGaps());
   GACCD_RETURN_IF_ERROR(trial.SetLastTerm(trial.a_, spec.transpose_a));
   GACCD_RETURN_IF_ERROR(trial.SetLastTerm(trial.b_, !spec.transpose_b));
   // The same memory is the bias [n], of the type of C, or the column sums in f32.
@@ -118,7 +118,7 @@ Status MatmulTrial::Allocate() {
 }
 
 // Gaps between rows are NaN: an algorithm that reads them is not sound.
-Status MatmulTrial::FillGapsOfA() {
+Status MatmulTrial::FillRowGaps() {
   const std::size_t row = static_cast<std::size_t>(a_.columns) * SizeOf(a_.dtype);
   if (a_.pitch() == row) return Status::Ok();
   return CudaStatus(cudaMemset2DAsync(a_.data + row, a_.pitch(), 0xFF, a_.pitch() - row,
@@ -173,17 +173,17 @@ Result<bool> MatmulTrial::IsSound(const cublasLtMatmulAlgo_t& algorithm) {
   return sound;
 }
 
-MatmulTrial::Ends MatmulTrial::LookedAt(const Operand& operand) {
+MatmulTrial::Ends MatmulTrial::CheckedEnds(const Operand& operand) {
   Ends part;
-  part.columns = std::min(operand.columns, kMaxLookedAt);
-  part.rows = std::min(operand.rows, kMaxLookedAt / part.columns);
+  part.columns = std::min(operand.columns, kMaxChecked);
+  part.rows = std::min(operand.rows, kMaxChecked / part.columns);
   part.first[1] = static_cast<std::size_t>(operand.rows - part.rows) * operand.pitch() +
                   static_cast<std::size_t>(operand.columns - part.columns) * SizeOf(operand.dtype);
   return part;
 }
 
 Status MatmulTrial::SetOnes(const Operand& operand) {
-  const auto [rows, columns, ends] = LookedAt(operand);
+  const auto [rows, columns, ends] = CheckedEnds(operand);
   const std::vector<std::byte> ones = Ones(operand.dtype, rows * columns);
   const std::size_t width = static_cast<std::size_t>(columns) * SizeOf(operand.dtype);
   for (const std::size_t first : ends) {
@@ -196,7 +196,7 @@ Status MatmulTrial::SetOnes(const Operand& operand) {
 }
 
 Result<bool> MatmulTrial::Holds(const Operand& operand, std::uint32_t bits, std::uint32_t units) {
-  const auto [rows, columns, ends] = LookedAt(operand);
+  const auto [rows, columns, ends] = CheckedEnds(operand);
   const std::size_t size = SizeOf(operand.dtype);
   const std::size_t width = static_cast<std::size_t>(columns) * size;
   std::vector<std::byte> found(static_cast<std::size_t>(rows) * width);

@@ -59,8 +59,8 @@ class MatmulTrial {
 
   explicit MatmulTrial(CublasLtProduct& product);
   Status Allocate();
-  Status FillGapsOfA();
-  static Ends LookedAt(const Operand& operand);
+  Status FillRowGaps();
+  static Ends CheckedEnds(const Operand& operand);
   // Sets the last of the k terms of an operand, stored [k, others] or [others, k], to ones.
   Status SetLastTerm(const Operand& operand, bool k_is_rows);
   // Whether the values at both ends equal `bits`, up to `units` units in the last place.

@@ -17,7 +17,7 @@ std::string ToText(const LibraryVersion& version) {
 
 LibraryVersion CudaVersion(int code) { return {code / 1000, code % 1000 / 10, code % 10}; }
 
-LibraryVersion VersionOfCode(int code) { return {code / 10000, code % 10000 / 100, code % 100}; }
+LibraryVersion DecodeVersion(int code) { return {code / 10000, code % 10000 / 100, code % 100}; }
 
 std::string ToText(const LibraryVersions& library) {
   const std::string found =

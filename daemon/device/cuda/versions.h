@@ -25,7 +25,7 @@ struct LibraryVersion {
 
 // CUDA encodes 13.0 as 13000; cuBLASLt, cuDNN (from 9) and NCCL (from 2.9) encode 9.19.0 as 91900.
 [[nodiscard]] LibraryVersion CudaVersion(int code);
-[[nodiscard]] LibraryVersion VersionOfCode(int code);
+[[nodiscard]] LibraryVersion DecodeVersion(int code);
 
 struct LibraryVersions {
   std::string name;         // "cuBLASLt"

@@ -49,7 +49,7 @@ LibraryVersions Driver() {
 // symbol: the library's function that returns its version as one number.
 LibraryVersions Library(const char* name, int compiled, const std::string& file,
                         const char* symbol) {
-  LibraryVersions versions{.name = name, .compiled = VersionOfCode(compiled)};
+  LibraryVersions versions{.name = name, .compiled = DecodeVersion(compiled)};
   const Result<SharedLibrary> library = SharedLibrary::Open(file);
   if (!library.ok()) {
     versions.detail = library.status().message();
@@ -58,7 +58,7 @@ LibraryVersions Library(const char* name, int compiled, const std::string& file,
   std::size_t (*version)() = nullptr;
   const Status found = library->Find(symbol, &version);
   if (found.ok()) {
-    versions.loaded = VersionOfCode(static_cast<int>(version()));
+    versions.loaded = DecodeVersion(static_cast<int>(version()));
   } else {
     versions.detail = found.message();
   }
@@ -70,7 +70,7 @@ LibraryVersions Library(const char* name, int compiled, const std::string& file,
 std::vector<LibraryVersions> CudaLibraries() {
   LibraryVersions cudnn =
       Library("cuDNN", CUDNN_VERSION, StrCat("libcudnn.so.", CUDNN_MAJOR), "cudnnGetVersion");
-  cudnn.oldest = VersionOfCode(kOldestCudnn);
+  cudnn.oldest = DecodeVersion(kOldestCudnn);
   return {Runtime(), Driver(),
           Library("cuBLASLt", CUBLAS_VERSION, StrCat("libcublasLt.so.", CUBLAS_VER_MAJOR),
                   "cublasLtGetVersion"),

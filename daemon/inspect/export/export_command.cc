@@ -67,7 +67,7 @@ Result<std::vector<std::string>> RunFolders(const std::string& folder) {
   GACCD_RETURN_IF_ERROR(CheckMayRead(folder));
   if (IsRunFolder(folder)) return std::vector{folder};
   GACCD_ASSIGN_OR_RETURN(FoundRuns found, FindRunFolders(folder));
-  WarnOfUnreadable(found);
+  WarnAboutUnreadable(found);
   return std::move(found.folders);
 }
 

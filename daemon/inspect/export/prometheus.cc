@@ -118,7 +118,7 @@ void LogLines(const RunMetrics& run, Samples& out) {
   Each(run.figures.log_lines, kLevels, "level", out);
 }
 
-void EndOfTraining(const RunMetrics& run, Samples& out) {
+void ExpectedEnd(const RunMetrics& run, Samples& out) {
   const auto& step = run.figures.step;
   if (!step || run.state.exit) return;
   if (const auto left = step->Number("eta_s")) out(SecondsSinceEpoch(step->at) + *left);
@@ -250,7 +250,7 @@ constexpr Metric kMetrics[] = {
     {"gaccd_job_end_timestamp_seconds", "gauge", "When SLURM ends the job.",
      [](const RunMetrics& run, Samples& out) { out(run.job_end_s); }},
     {"gaccd_eta_timestamp_seconds", "gauge", "When the training is expected to be complete.",
-     EndOfTraining},
+     ExpectedEnd},
     {"gaccd_checkpoint_last_success_timestamp_seconds", "gauge", "When the newest was committed.",
      [](const RunMetrics& run, Samples& out) { out.At(run.figures.save); }},
     {"gaccd_checkpoint_last_step", "gauge", "Updates that the newest checkpoint holds.",

@@ -39,7 +39,7 @@ void FigureSum::Add(const Event& event) {
   if (event.name == "failure") AddFailure(event);
   if (event.name == "log") ++figures_.log_lines[std::string(event.Text("lvl"))];
   if (event.name == "resume") {
-    GoBackTo(event.Whole("step").value_or(0));
+    RewindTo(event.Whole("step").value_or(0));
     loaded_s_ += Seconds(event, "dur_s");
     Bad(Badput::kCheckpointLoad) += Seconds(event, "dur_s");
   }
@@ -85,7 +85,7 @@ void FigureSum::BeginAttempt(const Event& event) {
   if (last_) Bad(Badput::kRecovery) += std::max(0.0, SecondsBetween(*last_, event.at));
 }
 
-void FigureSum::GoBackTo(std::int64_t step) {
+void FigureSum::RewindTo(std::int64_t step) {
   went_back_too_far_ |= std::cmp_less(step, unknown_);
   for (; std::cmp_less(step, done_s_.size()) && !done_s_.empty(); done_s_.pop_back()) {
     ++figures_.lost_updates;
@@ -104,7 +104,7 @@ void FigureSum::AddSteps(const Event& event) {
     const double before = SecondsBetween(attempt_begin_, event.at) - dur_s - loaded_s_;
     Bad(Badput::kInit) += std::max(0.0, before);
   }
-  GoBackTo(sum.first - 1);
+  RewindTo(sum.first - 1);
   const double useful_s = dur_s - sum.data_s;
   done_s_.resize(static_cast<std::size_t>(sum.first - 1));
   done_s_.resize(static_cast<std::size_t>(sum.last),

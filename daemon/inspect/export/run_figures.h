@@ -99,7 +99,7 @@ class FigureSum {
   void AddSave(const Event& event);
   void AddFailure(const Event& event);
   // Marks the updates after this one as lost, and drops their evaluations.
-  void GoBackTo(std::int64_t step);
+  void RewindTo(std::int64_t step);
 
   RunFigures figures_;
   std::vector<double> done_s_;  // useful time of each update that is not lost, from 1

@@ -14,7 +14,7 @@ void Curve::Join(const Bin& more, Bin* bin) {
 
 void Curve::Add(std::int64_t step, double value) {
   if (std::exchange(begins_, false)) {
-    GoBackTo(step - 1);
+    RewindTo(step - 1);
     pieces_.emplace_back();
     lost_from_.push_back(std::numeric_limits<std::int64_t>::max());
   }
@@ -30,7 +30,7 @@ void Curve::Add(std::int64_t step, double value) {
   Shorten();
 }
 
-void Curve::GoBackTo(std::int64_t step) {
+void Curve::RewindTo(std::int64_t step) {
   for (std::int64_t& from : lost_from_) from = std::min(from, step + 1);
 }
 
@@ -77,7 +77,7 @@ std::vector<CurvePiece> Curve::Pieces() const {
   return pieces;
 }
 
-std::vector<CurvePiece> Curve::PiecesThatCount() const {
+std::vector<CurvePiece> Curve::KeptPieces() const {
   std::vector<CurvePiece> pieces = Pieces();
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     std::erase_if(pieces[i], [&](const CurvePoint& point) { return point.step >= lost_from_[i]; });

@@ -31,7 +31,7 @@ class Curve {
   // The following points belong to another attempt, which may repeat updates of the previous one.
   void BeginPiece() { begins_ = true; }
   // Marks the updates after this one as lost, because a later attempt resumed there.
-  void GoBackTo(std::int64_t step);
+  void RewindTo(std::int64_t step);
   // REQUIRES: `step` is not negative, `value` is finite.
   void Add(std::int64_t step, double value);
 
@@ -45,7 +45,7 @@ class Curve {
   // For each piece the first update that is lost or repeated in a later piece.
   [[nodiscard]] const std::vector<std::int64_t>& lost_from() const { return lost_from_; }
   // The pieces without lost points, and without empty pieces.
-  [[nodiscard]] std::vector<CurvePiece> PiecesThatCount() const;
+  [[nodiscard]] std::vector<CurvePiece> KeptPieces() const;
 
  private:
   struct Bin {

@@ -139,7 +139,7 @@ std::string StepAxis(const std::vector<double>& begins, std::int64_t first, std:
 }  // namespace
 
 std::string PlotText(const std::string& title, const Curve& curve, const PlotSize& size) {
-  const std::vector<CurvePiece> pieces = curve.PiecesThatCount();
+  const std::vector<CurvePiece> pieces = curve.KeptPieces();
   if (pieces.empty()) return {};
   std::vector<double> values;
   std::int64_t first = pieces[0][0].step;

@@ -43,7 +43,7 @@ class ReportDataBuilder {
   [[nodiscard]] std::vector<Curve*> Curves();
   void BeginAttempt(const Event& event);
   // Marks the updates after this one as lost.
-  void GoBackTo(std::int64_t step);
+  void RewindTo(std::int64_t step);
   void AddStep(const Event& event);
   void AddThinned(const Event& event);
   void AddPhases(std::int64_t updates, std::int64_t step, const Event& event);
@@ -67,8 +67,8 @@ std::vector<Curve*> ReportDataBuilder::Curves() {
   return curves;
 }
 
-void ReportDataBuilder::GoBackTo(std::int64_t step) {
-  for (Curve* const curve : Curves()) curve->GoBackTo(step);
+void ReportDataBuilder::RewindTo(std::int64_t step) {
+  for (Curve* const curve : Curves()) curve->RewindTo(step);
 }
 
 void ReportDataBuilder::Add(const Event& event) {
@@ -79,7 +79,7 @@ void ReportDataBuilder::Add(const Event& event) {
     if (start_) attempt().changes = StartChanges(*start_, event);
     start_ = event;
   }
-  if (event.name == "resume") GoBackTo(event.Whole("step").value_or(0));
+  if (event.name == "resume") RewindTo(event.Whole("step").value_or(0));
   if (event.name == "step") AddStep(event);
   if (event.name == "thinned") AddThinned(event);
   if (event.name == "eval") AddEval(event);
@@ -107,7 +107,7 @@ void ReportDataBuilder::AddStep(const Event& event) {
   if (step < 1 || step > kMaxSteps) return;
   const double dur_s = Seconds(event, "dur_s");
   if (attempt().updates++ == 0) {
-    GoBackTo(step - 1);
+    RewindTo(step - 1);
     attempt().first_step = step;
     attempt().init_s = std::max(0.0, SecondsBetween(attempt().begin, event.at) - dur_s);
   }

@@ -155,7 +155,7 @@ Advice AdviseWithoutVerdict(const std::string& folder) {
 }
 
 // Advice for the phase, without files and suspects.
-Advice AdviseOnPhase(const RunState& state, const std::string& folder) {
+Advice AdviseForPhase(const RunState& state, const std::string& folder) {
   switch (state.phase) {
     case RunPhase::kSubmitted:
       if (!state.slurm.empty()) {
@@ -230,7 +230,7 @@ std::vector<Advice> Advise(const AdviceFacts& facts) {
                       StrCat(folder, " 所在的磁盘已满：请先腾出空间")});
   }
   const bool ended = state.phase == RunPhase::kStopped || state.phase == RunPhase::kFailed;
-  if (!ended || !facts.stop_file) advice.push_back(AdviseOnPhase(state, ShellWord(state.folder)));
+  if (!ended || !facts.stop_file) advice.push_back(AdviseForPhase(state, ShellWord(state.folder)));
   if (!state.suspect_hosts.empty() && !state.job.starts_with("local-")) {  // a SLURM job
     advice.push_back({StrCat("without the suspected hosts: sbatch --exclude=", state.suspect_hosts),
                       StrCat("避开可疑主机：sbatch --exclude=", state.suspect_hosts)});

@@ -65,7 +65,7 @@ class Follower {
       return true;
     }
     AddSlurmFacts({&*state, 1}, std::ref(finder_));
-    if (!HasEndedForGood(*state)) return false;
+    if (!IsPermanentlyEnded(*state)) return false;
     why_ = StrCat("the run is ", Name(state->phase));
     for (const std::string& more : {state->slurm, state->reason}) {
       if (!more.empty()) why_ += StrCat("; ", more);

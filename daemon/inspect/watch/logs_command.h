@@ -13,7 +13,7 @@ struct LogsRequest {
   std::string attempt;  // see ListAttempts()
   LogFilter filter;
   bool events = false;  // lines of EventStream instead of text logs
-  bool follow = false;  // also new lines, until HasEndedForGood()
+  bool follow = false;  // also new lines, until IsPermanentlyEnded()
 };
 
 // Prints the lines on stdout; on stderr problems of the files and why `follow` ends. kUsage:

@@ -66,7 +66,7 @@ Result<FoundRuns> FindRunFolders(const std::string& folder) {
   return found;
 }
 
-void WarnOfUnreadable(const FoundRuns& runs) {
+void WarnAboutUnreadable(const FoundRuns& runs) {
   if (runs.unreadable.empty()) return;
   const std::size_t more = runs.unreadable.size() - 1;
   LogWarning(StrCat("no permission to read '", runs.unreadable.front(), "'",

@@ -27,6 +27,6 @@ struct FoundRuns {
 [[nodiscard]] Result<FoundRuns> FindRunFolders(const std::string& folder);
 
 // Logs one warning for runs.unreadable.
-void WarnOfUnreadable(const FoundRuns& runs);
+void WarnAboutUnreadable(const FoundRuns& runs);
 
 }  // namespace gaccd

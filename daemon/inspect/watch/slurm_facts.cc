@@ -137,7 +137,7 @@ std::optional<JobStates> ThrottledFinder::operator()(std::span<const std::string
   return answer_;
 }
 
-bool HasEndedForGood(const RunState& state) {
+bool IsPermanentlyEnded(const RunState& state) {
   const bool ended = state.phase == RunPhase::kDone || state.phase == RunPhase::kStopped ||
                      state.phase == RunPhase::kFailed;
   return state.gone_in_slurm || (ended && !WillBeRequeued(state));

@@ -30,6 +30,6 @@ class ThrottledFinder {
 };
 
 // Done, failed, or stopped and not to be requeued. REQUIRES: AddSlurmFacts() was called.
-[[nodiscard]] bool HasEndedForGood(const RunState& state);
+[[nodiscard]] bool IsPermanentlyEnded(const RunState& state);
 
 }  // namespace gaccd

@@ -157,8 +157,8 @@ Status FindSteps(const std::string& path, KeptSteps* kept, FileSteps* steps) {
 Result<ThinnedEvents> ThinEvents(const std::string& run_dir, std::int64_t every) {
   GACCD_ASSIGN_OR_RETURN(const AttemptList list, ListAttempts(run_dir));
   // Owns the folder like a run, so that no run can begin.
-  auto owner = FolderOwner::Take(run_dir, MakeOwnerName(StrCat("compact-", ::getpid()), 0),
-                                 {.own_job = {}, .other = {}});
+  auto owner = FolderOwner::Acquire(run_dir, MakeOwnerName(StrCat("compact-", ::getpid()), 0),
+                                    {.own_job = {}, .other = {}});
   if (!owner.ok()) return owner.status().WithContext("--compact");
   KeptSteps kept{.every = every};
   std::vector<FileSteps> steps(list.attempts.size());

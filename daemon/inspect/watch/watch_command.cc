@@ -55,14 +55,14 @@ Result<int> RunStatusCommand(const WatchRequest& request) {
     const std::string text = request.json ? StateJson(state) : StateText(state);
     const bool redraw = request.watch && terminal && !request.json;
     GACCD_RETURN_IF_ERROR(PrintOut(redraw ? StrCat("\x1b[H\x1b[J", text) : text));
-    if (!request.watch || HasEndedForGood(state)) return ExitCode(state.phase);
+    if (!request.watch || IsPermanentlyEnded(state)) return ExitCode(state.phase);
     std::this_thread::sleep_for(kRefresh);
   }
 }
 
 Status RunRunsCommand(const WatchRequest& request) {
   GACCD_ASSIGN_OR_RETURN(const FoundRuns found, FindRunFolders(request.folder));
-  WarnOfUnreadable(found);
+  WarnAboutUnreadable(found);
   std::vector<RunState> runs;
   for (const std::string& folder : found.folders) {
     auto state = ReadRunState(folder, std::chrono::system_clock::now());

@@ -11,7 +11,7 @@ namespace gaccd {
 struct WatchRequest {
   std::string folder = ".";
   bool json = false;
-  bool watch = false;  // status: repeat every 2 s until HasEndedForGood()
+  bool watch = false;  // status: repeat every 2 s until IsPermanentlyEnded()
 };
 
 // Prints the state. Returns the exit code of the process, ExitCode(). Errors: ReadRunState().

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "collectives/base/simd.h"
-#include "daemon/device/cpu/bf16_of_cpu.h"
+#include "daemon/device/cpu/detect_bf16.h"
 #include "daemon/ops/attention/attention.h"
 #include "daemon/ops/attention/attention_tiles_cpu.h"
 #include "daemon/ops/call_kernel.h"
@@ -117,8 +117,8 @@ struct Parts {
   T *q, *k, *v;
 
   // all: qkv alone, or three values.
-  static Parts Of(std::span<void* const> all, bool packed, const Sizes& z, std::int64_t row,
-                  std::int64_t head) {
+  static Parts Make(std::span<void* const> all, bool packed, const Sizes& z, std::int64_t row,
+                    std::int64_t head) {
     const std::int64_t at = row * z.step + head * z.width;
     auto* q = static_cast<T*>(all[0]);
     return {q + at, (packed ? q + z.columns() : static_cast<T*>(all[1])) + at,
@@ -151,14 +151,14 @@ struct ForwardScratch {
 
   ForwardScratch(const Sizes& z, void* memory) : pieces(memory) {
     const std::int64_t words = z.padded() * Tiles::Words(z.width);
-    q = pieces.Take<Word>(words);
-    keys = pieces.Take<Word>(words);
-    v = pieces.Take<Word>(Tiles::Words(z.padded()) * z.width);
-    p = pieces.Take<Word>(Tiles::kIsF32 ? 0 : kRows * Tiles::Words(kRows));
-    y = pieces.Take<float>(z.padded() * z.width);
-    s = pieces.Take<float>(kRows * kRows);
-    tops = pieces.Take<float>(kRows);
-    sums = pieces.Take<float>(kRows * kLanes);
+    q = pieces.Allocate<Word>(words);
+    keys = pieces.Allocate<Word>(words);
+    v = pieces.Allocate<Word>(Tiles::Words(z.padded()) * z.width);
+    p = pieces.Allocate<Word>(Tiles::kIsF32 ? 0 : kRows * Tiles::Words(kRows));
+    y = pieces.Allocate<float>(z.padded() * z.width);
+    s = pieces.Allocate<float>(kRows * kRows);
+    tops = pieces.Allocate<float>(kRows);
+    sums = pieces.Allocate<float>(kRows * kLanes);
   }
 };
 
@@ -231,16 +231,17 @@ struct BackwardScratch {
   BackwardScratch(const Sizes& z, void* memory) : pieces(memory) {
     const std::int64_t rows = z.padded() * Tiles::Words(z.width);
     const std::int64_t columns = Tiles::Words(z.padded()) * z.width;
-    for (Word** left : {&q_rows, &dy_rows, &keys, &values}) *left = pieces.Take<Word>(rows);
-    k_columns = pieces.Take<Word>(columns);
-    q_columns = Tiles::kIsF32 ? q_rows : pieces.Take<Word>(columns);
-    dy_columns = Tiles::kIsF32 ? dy_rows : pieces.Take<Word>(columns);
+    for (Word** left : {&q_rows, &dy_rows, &keys, &values}) *left = pieces.Allocate<Word>(rows);
+    k_columns = pieces.Allocate<Word>(columns);
+    q_columns = Tiles::kIsF32 ? q_rows : pieces.Allocate<Word>(columns);
+    dy_columns = Tiles::kIsF32 ? dy_rows : pieces.Allocate<Word>(columns);
     for (Word** tile : {&p, &ds}) {
-      *tile = pieces.Take<Word>(Tiles::kIsF32 ? 0 : kRows * Tiles::Words(kRows));
+      *tile = pieces.Allocate<Word>(Tiles::kIsF32 ? 0 : kRows * Tiles::Words(kRows));
     }
-    for (float** gradient : {&dq, &dk, &dv}) *gradient = pieces.Take<float>(z.padded() * z.width);
-    for (float** tile : {&s, &dp}) *tile = pieces.Take<float>(kRows * kRows);
-    delta = pieces.Take<float>(z.padded());
+    for (float** gradient : {&dq, &dk, &dv})
+      *gradient = pieces.Allocate<float>(z.padded() * z.width);
+    for (float** tile : {&s, &dp}) *tile = pieces.Allocate<float>(kRows * kRows);
+    delta = pieces.Allocate<float>(z.padded());
   }
 };
 
@@ -338,7 +339,7 @@ KernelResult MakeForward(const KernelRequest& request, const Sizes& z, const Til
         const ForwardScratch<Tiles> scratch(z, c.scratch);
         ForEachHead(z, HasAttentionLengths(c.inputs.size()) ? c.inputs.back() : nullptr,
                     [&](std::int64_t row, std::int64_t h, std::int64_t known) {
-                      ForwardHead(z, tiles, Parts<const float>::Of(c.inputs, packed, z, row, h),
+                      ForwardHead(z, tiles, Parts<const float>::Make(c.inputs, packed, z, row, h),
                                   known, scratch, c.out<float>(0) + row * z.columns() + h * z.width,
                                   c.out<float>(1) + row * z.heads + h * z.length);
                     });
@@ -361,15 +362,15 @@ KernelResult MakeBackward(const KernelRequest& request, const Sizes& z, const Ti
                       const std::int64_t at = row * z.columns() + h * z.width;
                       BackwardHead(z, tiles, c.in<float>(0) + at, c.in<float>(1) + at,
                                    c.in<float>(2) + row * z.heads + h * z.length,
-                                   Parts<const float>::Of(forward, packed, z, row, h), known,
-                                   scratch, Parts<T>::Of(c.outputs, packed, z, row, h));
+                                   Parts<const float>::Make(forward, packed, z, row, h), known,
+                                   scratch, Parts<T>::Make(c.outputs, packed, z, row, h));
                     });
         return Status::Ok();
       },
       BackwardScratch<Tiles>(z, nullptr).pieces.bytes());
 }
 
-Bf16AttentionTiles Bf16Tiles() { return {SelectBf16TileMath(Bf16OfCpu())}; }
+Bf16AttentionTiles Bf16Tiles() { return {SelectBf16TileMath(DetectCpuBf16())}; }
 
 }  // namespace
 

@@ -1,127 +1,25 @@
 // Attention with tiles in shared memory. A block processes one tile of rows (forward, dq) or of
 // keys (dk, dv) of one head and iterates over the others, so that every sum has one writer and one
-// order. 256 threads form a square of 16 x 16: thread (i, j) has the rows i, i + 16, ... of its
-// tile and the columns j, j + 16, ... of the result.
+// order.
 #include <algorithm>
 #include <cmath>
 
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/attention/attention_cuda.h"
+#include "daemon/ops/attention/attention_tiles_cuda.h"
 #include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 namespace {
 
-constexpr int kSide = 16;
-static_assert(kThreads == kSide * kSide);
-
-// For heads of up to kWidth values; kOwn rows per block, kOther rows per iteration.
-template <int kWidthOf, int kOwnOf, int kOtherOf>
-struct Tiles {
-  static constexpr int kWidth = kWidthOf;
-  static constexpr int kOwn = kOwnOf;
-  static constexpr int kOther = kOtherOf;
-  static constexpr int kOwnEach = kOwn / kSide;  // per thread
-  static constexpr int kOtherEach = kOther / kSide;
-  static constexpr int kWidthEach = kWidth / kSide;
-  // One more than the width, so that a column of many rows is spread over many banks.
-  using Own = float[kOwn][kWidth + 1];
-  using Other = float[kOther][kWidth + 1];
-  using Weights = float[kOwn][kOther + 1];
-};
-
-__device__ inline int RowOfThread() { return static_cast<int>(threadIdx.x) / kSide; }
-__device__ inline int ColumnOfThread() { return static_cast<int>(threadIdx.x) % kSide; }
-
-// Loads rows [first, first + kRows) of a matrix to shared memory; 0 from row `end` and column
-// `width` on.
-template <typename T, int kRows, int kColumns>
-__device__ inline void LoadTile(const T* from, std::int64_t step, std::int64_t first,
-                                std::int64_t end, std::int64_t width,
-                                float (&to)[kRows][kColumns]) {
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * (kColumns - 1);
-       i += static_cast<int>(kThreads)) {
-    const int row = i / (kColumns - 1);
-    const int column = i % (kColumns - 1);
-    const bool is_there = first + row < end && column < width;
-    to[row][column] = is_there ? ToFloat(from[(first + row) * step + column]) : 0.0F;
-  }
-}
-
-// products[i][j] = a[row i] . b[row j], for the thread's rows of both.
-template <int kA, int kB, int kARows, int kBRows, int kColumns>
-__device__ inline void Products(const float (&a)[kARows][kColumns],
-                                const float (&b)[kBRows][kColumns], float (&products)[kA][kB]) {
-#pragma unroll
-  for (int i = 0; i < kA; ++i) {
-#pragma unroll
-    for (int j = 0; j < kB; ++j) products[i][j] = 0;
-  }
-#pragma unroll 4
-  for (int d = 0; d < kColumns - 1; ++d) {
-    float right[kB];
-#pragma unroll
-    for (int j = 0; j < kB; ++j) right[j] = b[ColumnOfThread() + j * kSide][d];
-#pragma unroll
-    for (int i = 0; i < kA; ++i) {
-      const float left = a[RowOfThread() + i * kSide][d];
-#pragma unroll
-      for (int j = 0; j < kB; ++j) products[i][j] += left * right[j];
-    }
-  }
-}
-
-// sums[i][c] += sum over k of weights[row i][k] b[k][column c].
-template <int kA, int kC, int kARows, int kBRows, int kColumns>
-__device__ inline void AddProducts(const float (&weights)[kARows][kBRows + 1],
-                                   const float (&b)[kBRows][kColumns], float (&sums)[kA][kC]) {
-#pragma unroll 4
-  for (int k = 0; k < kBRows; ++k) {
-    float right[kC];
-#pragma unroll
-    for (int c = 0; c < kC; ++c) right[c] = b[k][ColumnOfThread() + c * kSide];
-#pragma unroll
-    for (int i = 0; i < kA; ++i) {
-      const float left = weights[RowOfThread() + i * kSide][k];
-#pragma unroll
-      for (int c = 0; c < kC; ++c) sums[i][c] += left * right[c];
-    }
-  }
-}
-
-// Writes the thread's part of the rows [first, ...) below `end`.
-template <typename T, int kA, int kC>
-__device__ inline void StoreRows(const float (&values)[kA][kC], T* to, std::int64_t step,
-                                 std::int64_t first, std::int64_t end, std::int64_t width) {
-#pragma unroll
-  for (int i = 0; i < kA; ++i) {
-    const std::int64_t row = first + RowOfThread() + i * kSide;
-#pragma unroll
-    for (int c = 0; c < kC; ++c) {
-      const int column = ColumnOfThread() + c * kSide;
-      if (row < end && column < width) to[row * step + column] = FromFloat<T>(values[i][c]);
-    }
-  }
-}
-
-// Sum over the 16 threads of a row, which are half a warp.
-__device__ inline float TileRowSum(float value) {
-  for (int bits = kSide / 2; bits > 0; bits /= 2) value += __shfl_xor_sync(kAllLanes, value, bits);
-  return value;
-}
-__device__ inline float RowMax(float value) {
-  for (int bits = kSide / 2; bits > 0; bits /= 2) {
-    value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, bits));
-  }
-  return value;
-}
+using namespace attention;  // NOLINT: kernels of one function in two files
 
 // The head that a block processes; `first` is the first row of its tile.
 struct Head {
   std::int64_t first, known, rows;  // known: keys of the sequence
   std::int64_t in, out, sums;       // where it begins in q, k and v, in y, in lse
 
-  __device__ static Head Of(const AttentionSize& z, const std::int32_t* lengths, int own) {
+  __device__ static Head Make(const AttentionSize& z, const std::int32_t* lengths, int own) {
     const std::int64_t tiles = (z.length + own - 1) / own;
     const std::int64_t head = blockIdx.x / tiles % z.heads;
     const std::int64_t sequence = blockIdx.x / tiles / z.heads;
@@ -134,8 +32,8 @@ struct Head {
             sequence * z.length * z.heads * z.width + head * z.width,
             (sequence * z.heads + head) * z.length};
   }
-  // Whether row i sees key j.
-  __device__ bool Sees(const AttentionSize& z, std::int64_t i, std::int64_t j) const {
+  // Whether row i attends to key j.
+  __device__ bool Attends(const AttentionSize& z, std::int64_t i, std::int64_t j) const {
     return i < rows && j < known && (!z.causal || j <= i);
   }
 };
@@ -149,7 +47,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ typename Tile::Own rows;
   __shared__ typename Tile::Other keys;  // then their values
   __shared__ typename Tile::Weights weights;
-  const Head head = Head::Of(z, lengths, Tile::kOwn);
+  const Head head = Head::Make(z, lengths, Tile::kOwn);
   LoadTile(q + head.in, z.step, head.first, head.rows, z.width, rows);
   float sums[Tile::kOwnEach][Tile::kWidthEach] = {};
   float tops[Tile::kOwnEach];
@@ -165,23 +63,23 @@ __global__ void __launch_bounds__(kThreads)
     Products(rows, keys, s);
 #pragma unroll
     for (int i = 0; i < Tile::kOwnEach; ++i) {
-      const int row = RowOfThread() + i * kSide;
+      const int row = ThreadRow() + i * kSide;
       float top = -INFINITY;
 #pragma unroll
       for (int j = 0; j < Tile::kOtherEach; ++j) {
-        const bool sees = head.Sees(z, head.first + row, key + ColumnOfThread() + j * kSide);
+        const bool sees = head.Attends(z, head.first + row, key + ThreadColumn() + j * kSide);
         s[i][j] = sees ? s[i][j] * scale : -INFINITY;
         top = fmaxf(top, s[i][j]);
       }
-      top = fmaxf(tops[i], RowMax(top));
-      // A row that sees nothing (beyond the length) has no largest value.
+      top = fmaxf(tops[i], TileRowMax(top));
+      // A row that attends to no key (beyond the length) has no largest value.
       const float base = top == -INFINITY ? 0.0F : top;
       const float factor = expf(tops[i] - base);
       float total = 0;
 #pragma unroll
       for (int j = 0; j < Tile::kOtherEach; ++j) {
         const float p = expf(s[i][j] - base);
-        weights[row][ColumnOfThread() + j * kSide] = p;
+        weights[row][ThreadColumn() + j * kSide] = p;
         total += p;
       }
       totals[i] = totals[i] * factor + TileRowSum(total);
@@ -197,11 +95,11 @@ __global__ void __launch_bounds__(kThreads)
   }
 #pragma unroll
   for (int i = 0; i < Tile::kOwnEach; ++i) {
-    const std::int64_t row = head.first + RowOfThread() + i * kSide;
+    const std::int64_t row = head.first + ThreadRow() + i * kSide;
     const bool is_known = row < head.rows;
 #pragma unroll
     for (int c = 0; c < Tile::kWidthEach; ++c) sums[i][c] = is_known ? sums[i][c] / totals[i] : 0;
-    if (row < z.length && ColumnOfThread() == 0) {
+    if (row < z.length && ThreadColumn() == 0) {
       lse[head.sums + row] = is_known ? tops[i] + logf(totals[i]) : 0.0F;
     }
   }
@@ -231,7 +129,7 @@ __global__ void __launch_bounds__(kThreads)
 struct Pair {
   float p, ds;
 
-  __device__ static Pair Of(bool sees, float s, float dp, float scale, float lse, float delta) {
+  __device__ static Pair Make(bool sees, float s, float dp, float scale, float lse, float delta) {
     const float p = sees ? expf(s * scale - lse) : 0.0F;
     return {p, sees ? p * (dp - delta) * scale : 0.0F};
   }
@@ -245,7 +143,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ typename Tile::Own rows, gradients;
   __shared__ typename Tile::Other keys, values;
   __shared__ typename Tile::Weights weights;
-  const Head head = Head::Of(z, lengths, Tile::kOwn);
+  const Head head = Head::Make(z, lengths, Tile::kOwn);
   LoadTile(q + head.in, z.step, head.first, head.rows, z.width, rows);
   LoadTile(dy + head.out, z.heads * z.width, head.first, head.rows, z.width, gradients);
   float sums[Tile::kOwnEach][Tile::kWidthEach] = {};
@@ -261,13 +159,13 @@ __global__ void __launch_bounds__(kThreads)
     Products(gradients, values, dp);
 #pragma unroll
     for (int i = 0; i < Tile::kOwnEach; ++i) {
-      const int row = RowOfThread() + i * kSide;
+      const int row = ThreadRow() + i * kSide;
       const std::int64_t at = Least(head.first + row, z.length - 1) + head.sums;
 #pragma unroll
       for (int j = 0; j < Tile::kOtherEach; ++j) {
-        const int column = ColumnOfThread() + j * kSide;
-        const bool sees = head.Sees(z, head.first + row, key + column);
-        weights[row][column] = Pair::Of(sees, s[i][j], dp[i][j], scale, lse[at], delta[at]).ds;
+        const int column = ThreadColumn() + j * kSide;
+        const bool sees = head.Attends(z, head.first + row, key + column);
+        weights[row][column] = Pair::Make(sees, s[i][j], dp[i][j], scale, lse[at], delta[at]).ds;
       }
     }
     __syncthreads();
@@ -286,7 +184,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ typename Tile::Own keys, values;
   __shared__ typename Tile::Other rows, gradients;
   __shared__ typename Tile::Weights p, ds;
-  const Head head = Head::Of(z, lengths, Tile::kOwn);
+  const Head head = Head::Make(z, lengths, Tile::kOwn);
   LoadTile(k + head.in, z.step, head.first, head.known, z.width, keys);
   LoadTile(v + head.in, z.step, head.first, head.known, z.width, values);
   float of_keys[Tile::kOwnEach][Tile::kWidthEach] = {};
@@ -303,13 +201,13 @@ __global__ void __launch_bounds__(kThreads)
     Products(values, gradients, dp);
 #pragma unroll
     for (int i = 0; i < Tile::kOwnEach; ++i) {
-      const int key = RowOfThread() + i * kSide;
+      const int key = ThreadRow() + i * kSide;
 #pragma unroll
       for (int j = 0; j < Tile::kOtherEach; ++j) {
-        const int column = ColumnOfThread() + j * kSide;
+        const int column = ThreadColumn() + j * kSide;
         const std::int64_t at = Least(row + column, z.length - 1) + head.sums;
-        const bool sees = head.Sees(z, row + column, head.first + key);
-        const Pair pair = Pair::Of(sees, s[i][j], dp[i][j], scale, lse[at], delta[at]);
+        const bool sees = head.Attends(z, row + column, head.first + key);
+        const Pair pair = Pair::Make(sees, s[i][j], dp[i][j], scale, lse[at], delta[at]);
         p[key][column] = pair.p;
         ds[key][column] = pair.ds;
       }

@@ -18,7 +18,7 @@ class ScratchPieces {
   explicit ScratchPieces(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
 
   template <typename T>
-  [[nodiscard]] T* Take(std::int64_t elements) {
+  [[nodiscard]] T* Allocate(std::int64_t elements) {
     const std::size_t at = bytes_;
     bytes_ += static_cast<std::size_t>(elements) * sizeof(T);
     return memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + at);

@@ -8,7 +8,7 @@ namespace gaccd {
 OutputSpecs Rotary::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 3));
   const ValueSpec& x = inputs[0];
-  GACCD_RETURN_IF_ERROR(CheckRowsOfColumns(x));
+  GACCD_RETURN_IF_ERROR(CheckHasColumns(x));
   if (x.shape[1] % 2 != 0) {
     return Status(ErrorKind::kConfig,
                   StrCat("rotary: expected an even width, found ", ToString(x.shape)));

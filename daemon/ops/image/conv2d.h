@@ -2,16 +2,16 @@
 //   OH = floor((H + 2 padding - dilation (KH - 1) - 1) / stride) + 1, and likewise OW
 //   y[n, p, q, o] = bias[o] + sum over c, i, j of weight[o, c, i, j]
 //                   x[n, stride p - padding + dilation i, stride q - padding + dilation j, c']
-// c' is channel c of the group of o: the group g of `groups` takes C / groups channels and gives
-// O / groups. What lies outside of an image is 0. With dy = d objective / d y:
+// c' is channel c of the group of o: each of the `groups` groups reads C / groups channels and
+// writes O / groups. Values outside of an image are 0. With dy = d objective / d y:
 //   dx, by the same sum the other way round          conv2d_input_gradient(dy, weight)
 //   dweight[o, c, i, j] += sum over n, p, q of dy x  conv2d_weight_gradient(dy, x)
 //   dbias[o] += sum over n, p, q of dy               bias_gradient(dy)
 //
-// Images lie channels last in memory (channels_last.h), weights as in PyTorch. x, y and their
+// Images are channels last in memory (channels_last.h), weights are as in PyTorch. x, y and their
 // gradients are f32, bf16 or fp16, all of one type; weight, bias and their gradients are f32 in the
 // graph, and types are as in linear.h: with LinearSums::kF32 x and dy are bf16, y and dx f32. A
-// weight that is no parameter is copied as the kernels read it in each run.
+// weight that is not a parameter is converted to the layout of the kernels in each run.
 #pragma once
 
 #include <cstdint>
@@ -114,9 +114,9 @@ KernelResult MakeConv2dCuda(const CudaRequest& request);
 KernelResult MakeConv2dInputGradientCuda(const CudaRequest& request);
 KernelResult MakeConv2dWeightGradientCuda(const CudaRequest& request);
 inline constexpr FunctionRow kConv2dRows[] = {
-    {"conv2d", TakesBf16(MakeConv2dCpu), MakeConv2dCuda},
-    {"conv2d_input_gradient", TakesBf16(MakeConv2dInputGradientCpu), MakeConv2dInputGradientCuda},
-    {"conv2d_weight_gradient", TakesBf16(MakeConv2dWeightGradientCpu),
+    {"conv2d", AcceptsBf16(MakeConv2dCpu), MakeConv2dCuda},
+    {"conv2d_input_gradient", AcceptsBf16(MakeConv2dInputGradientCpu), MakeConv2dInputGradientCuda},
+    {"conv2d_weight_gradient", AcceptsBf16(MakeConv2dWeightGradientCpu),
      MakeConv2dWeightGradientCuda},
 };
 

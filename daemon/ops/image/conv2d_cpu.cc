@@ -1,6 +1,7 @@
-// By oneDNN, or with its products (device/cpu/winograd.h). It is asked for images of 0 samples, and
-// for kernels of 1 x 1 that skip values, in another way: the first are no convolution, and the
-// second are one of the values that they read.
+// Convolutions by oneDNN, or as oneDNN products after a Winograd transformation
+// (device/cpu/winograd.h). Two cases do not call oneDNN's convolution directly: 0 images, whose
+// results are empty or 0, and 1 x 1 kernels with a stride, which first gather the values that they
+// read.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -16,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kAlignment = 64;
 
-// Where the values lie that a kernel of 1 x 1 without padding reads, one for every result.
+// Positions of the values that a 1 x 1 kernel without padding reads, one per result.
 struct Grid {
   std::int64_t images = 0;
   ImagePair image{}, result{}, stride{};
@@ -48,7 +49,7 @@ struct Grid {
       std::memcpy(results + to, images_at + from, bytes);
     });
   }
-  // Zeros where nothing is scattered to.
+  // Values without a result become 0.
   void Scatter(const std::byte* results, std::byte* images_at) const {
     const auto bytes = static_cast<std::size_t>(pixel_bytes);
     std::memset(images_at, 0, static_cast<std::size_t>(image_bytes()));
@@ -58,8 +59,8 @@ struct Grid {
   }
 };
 
-// Prepared: Convolution, or one of winograd.h. Its first operand is x, or dx: that of the node, or
-// what a Grid reads of it, at the start of the scratch.
+// Prepared: Convolution, or a class of winograd.h. Its first operand is x or dx: the node's
+// operand, or the values gathered by a Grid at the start of the scratch.
 template <typename Prepared>
 class ConvolutionKernel : public Kernel {
  public:
@@ -122,7 +123,7 @@ KernelResult MakeKernel(ConvolutionKind kind, Result<Prepared> prepared, bool bi
       std::make_unique<ConvolutionKernel<Prepared>>(kind, std::move(convolution), bias, grid));
 }
 
-// Of the images x or dx, y or dy, and the weight, or its gradient.
+// The sizes for images x or dx, results y or dy, and the weight or its gradient.
 KernelResult MakeConvolution(const KernelRequest& request, const CpuEnvironment& environment,
                              ConvolutionKind kind, const ValueSpec& x, const ValueSpec& y,
                              const Shape& weight, const Conv2dOptions& options) {

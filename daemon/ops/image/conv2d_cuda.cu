@@ -1,4 +1,4 @@
-// A thread, or for weight gradients of groups a warp, for every value that is written.
+// One thread per written value; for weight gradients with groups, one warp.
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/image/conv2d_cuda.h"
 #include "daemon/tensor/float_types.h"
@@ -28,7 +28,8 @@ struct ConvPlace {
         padding{z.padding[0], z.padding[1]},
         dilation{z.dilation[0], z.dilation[1]} {}
 
-  // Of the value of channel 0 that result m and element (i, j) of the kernel read; -1: padding.
+  // Offset of the value of channel 0 that result m reads for element (i, j) of the kernel; -1:
+  // padding.
   __device__ std::int64_t Read(std::int64_t m, std::int64_t i, std::int64_t j) const {
     const std::int64_t n = m / columns / rows;
     const std::int64_t h = m / columns % rows * stride[0] - padding[0] + i * dilation[0];
@@ -47,7 +48,7 @@ struct ConvPlace {
   }
   // The sum of value(result, element of the kernel) over the results that read value `at` of x.
   template <typename Value>
-  __device__ float SumOfResults(std::int64_t at, const Value& value) const {
+  __device__ float SumResults(std::int64_t at, const Value& value) const {
     const std::int64_t pixel = at / in;
     float sum = 0;
     for (std::int64_t i = 0; i < kernel_height; ++i) {
@@ -61,8 +62,8 @@ struct ConvPlace {
   }
 };
 
-// launch(of the type that indices have): of 32 bits where they fit, for divisions by them are
-// several times as fast.
+// Calls launch() with a value of the index type: 32 bits if all indices fit, as their divisions are
+// several times faster.
 template <typename Launcher>
 Status WithIndex(std::int64_t elements, const Launcher& launch) {
   if (elements < std::int64_t{1} << 31) return launch(std::uint32_t{});
@@ -71,7 +72,7 @@ Status WithIndex(std::int64_t elements, const Launcher& launch) {
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    ColumnsKernel(const T* x, ConvPlace z, std::int64_t elements, T* columns) {
+    Im2colKernel(const T* x, ConvPlace z, std::int64_t elements, T* columns) {
   const std::int64_t area = z.kernel_height * z.kernel_width;
   for (std::int64_t e = GridIndex(); e < elements; e += GridStride()) {
     const std::int64_t k = e % (z.in * area);
@@ -83,10 +84,10 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    SumOfColumnsKernel(const float* columns, ConvPlace z, std::int64_t elements, T* dx) {
+    Col2imKernel(const float* columns, ConvPlace z, std::int64_t elements, T* dx) {
   const std::int64_t area = z.kernel_height * z.kernel_width;
   for (std::int64_t e = GridIndex(); e < elements; e += GridStride()) {
-    dx[e] = FromFloat<T>(z.SumOfResults(e, [=](std::int64_t m, std::int64_t k) {
+    dx[e] = FromFloat<T>(z.SumResults(e, [=](std::int64_t m, std::int64_t k) {
       return columns[(m * z.in + e % z.in) * area + k];
     }));
   }
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A thread writes 16 bytes of a padded row of `vectors`.
+// A thread writes 16 bytes of a padded row, which has `vectors` of them.
 template <typename T, typename Index>
 __global__ void __launch_bounds__(kThreads)
     PadChannelsKernel(const T* from, Index elements, std::int64_t channels, Index vectors, T* to) {
@@ -161,7 +162,7 @@ __global__ void __launch_bounds__(kThreads)
     const std::int64_t group = e % z.in / z.in_of_group;
     const std::int64_t channel = e % z.in % z.in_of_group;
     const std::int64_t first = group * z.out_of_group;
-    dx[e] = FromFloat<T>(z.SumOfResults(e, [=](std::int64_t m, std::int64_t k) {
+    dx[e] = FromFloat<T>(z.SumResults(e, [=](std::int64_t m, std::int64_t k) {
       float sum = 0;
       for (std::int64_t o = first; o < first + z.out_of_group; ++o) {
         sum +=
@@ -230,22 +231,22 @@ Status EnqueuePadChannels(const KernelStream& on, DType dtype, const void* from,
   });
 }
 
-Status EnqueueColumns(const KernelStream& on, DType dtype, const ConvSize& size, const void* x,
-                      void* columns) {
+Status EnqueueIm2col(const KernelStream& on, DType dtype, const ConvSize& size, const void* x,
+                     void* columns) {
   const std::int64_t elements = size.results() * size.columns();
   return WithFloat(dtype, [&](auto t) {
     using T = decltype(t);
-    return LaunchForEach(ColumnsKernel<T>, on, elements, "conv2d", static_cast<const T*>(x),
+    return LaunchForEach(Im2colKernel<T>, on, elements, "conv2d", static_cast<const T*>(x),
                          ConvPlace(size), elements, static_cast<T*>(columns));
   });
 }
 
-Status EnqueueSumOfColumns(const KernelStream& on, DType dtype, const ConvSize& size,
-                           const float* columns, void* dx) {
+Status EnqueueCol2im(const KernelStream& on, DType dtype, const ConvSize& size,
+                     const float* columns, void* dx) {
   const std::int64_t elements = size.image_elements();
   return WithFloat(dtype, [&](auto t) {
     using T = decltype(t);
-    return LaunchForEach(SumOfColumnsKernel<T>, on, elements, "conv2d_input_gradient", columns,
+    return LaunchForEach(Col2imKernel<T>, on, elements, "conv2d_input_gradient", columns,
                          ConvPlace(size), elements, static_cast<T*>(dx));
   });
 }

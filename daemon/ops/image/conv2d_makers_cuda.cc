@@ -1,7 +1,7 @@
-// In 16 bits by the library of the context, if there is one and it takes the sizes; but the
-// gradient of depthwise weights always by gaccd's own kernel. Else in one group by a product of
-// cuBLASLt with the columns of x, which are made in scratch memory; in several groups by kernels of
-// its own.
+// Makers of the convolution kernels on a GPU. 16-bit convolutions use cuDNN if it is available and
+// supports the sizes, except the weight gradient of depthwise convolutions, which always uses
+// gaccd's kernel. Other convolutions with one group are im2col in scratch memory and a cuBLASLt
+// product; with several groups they use gaccd's direct kernels.
 #include <memory>
 #include <utility>
 
@@ -26,10 +26,10 @@ Result<MatmulPointer> Prepare(const CudaRequest& request, const MatmulCudaSpec& 
   return MatmulPointer(std::move(matmul));
 }
 
-// Parts of scratch memory, each at a multiple of what libraries want.
+// Parts of scratch memory, each aligned as the libraries require.
 class ScratchParts {
  public:
-  // Returns where a part of so many bytes begins.
+  // Adds a part of this many bytes; returns its offset.
   std::size_t Add(std::int64_t bytes) {
     constexpr std::size_t kAlignment = 256;
     const std::size_t place = (bytes_ + kAlignment - 1) / kAlignment * kAlignment;
@@ -44,8 +44,8 @@ class ScratchParts {
 
 std::byte* At(void* scratch, std::size_t place) { return static_cast<std::byte*>(scratch) + place; }
 
-// The weight, input 1, in the type of input 0: of a parameter the copy of the context; a computed
-// one is cast, in 16 bits, into a part of the scratch.
+// The weight, input 1, in the type of input 0: for a parameter the 16-bit copy of the context; a
+// computed weight is cast into a part of the scratch.
 class CastWeight {
  public:
   CastWeight(const CudaRequest& request, ScratchParts& parts)
@@ -72,7 +72,7 @@ class CastWeight {
   std::size_t place_;
 };
 
-// y = columns W^T, and then the bias.
+// y = im2col(x) W^T + bias.
 KernelResult MakeProduct(const CudaRequest& request, const ConvSize& size) {
   const DType dtype = request.dtype();
   GACCD_ASSIGN_OR_RETURN(const MatmulPointer matmul, Prepare(request, {.m = size.results(),
@@ -89,7 +89,7 @@ KernelResult MakeProduct(const CudaRequest& request, const ConvSize& size) {
       [=, on = request.on, &context = request.context](const Call& c) -> Status {
         const void* columns = c.inputs[0];
         if (!size.is_product()) {
-          GACCD_RETURN_IF_ERROR(EnqueueColumns(on, dtype, size, c.inputs[0], c.scratch));
+          GACCD_RETURN_IF_ERROR(EnqueueIm2col(on, dtype, size, c.inputs[0], c.scratch));
           columns = c.scratch;
         }
         GACCD_ASSIGN_OR_RETURN(const void* w, weight.Get(c));
@@ -102,7 +102,7 @@ KernelResult MakeProduct(const CudaRequest& request, const ConvSize& size) {
       parts.bytes());
 }
 
-// dx = the sums of the columns dy W. The columns are f32: they are rounded once.
+// dx = col2im(dy W). The columns are f32, so that dx is rounded once.
 KernelResult MakeInputProduct(const CudaRequest& request, const ConvSize& size) {
   const DType dtype = request.dtype();
   const DType of_columns = size.is_product() ? dtype : DType::kF32;
@@ -123,13 +123,12 @@ KernelResult MakeInputProduct(const CudaRequest& request, const ConvSize& size) 
         GACCD_RETURN_IF_ERROR(matmul->Bind(c.inputs[0], w, nullptr, columns, nullptr));
         GACCD_RETURN_IF_ERROR(matmul->Run());
         if (size.is_product()) return Status::Ok();
-        return EnqueueSumOfColumns(on, dtype, size, static_cast<const float*>(c.scratch),
-                                   c.outputs[0]);
+        return EnqueueCol2im(on, dtype, size, static_cast<const float*>(c.scratch), c.outputs[0]);
       },
       parts.bytes());
 }
 
-// dW = dy^T columns, or dW += : two products, one of which adds.
+// dW = or += dy^T im2col(x): two prepared products, one of which adds.
 KernelResult MakeWeightProduct(const CudaRequest& request, const ConvSize& size) {
   const DType dtype = request.dtype();
   MatmulCudaSpec spec{.m = size.out,
@@ -146,7 +145,7 @@ KernelResult MakeWeightProduct(const CudaRequest& request, const ConvSize& size)
       [=, on = request.on](const Call& c) -> Status {
         const void* columns = c.inputs[1];
         if (!size.is_product()) {
-          GACCD_RETURN_IF_ERROR(EnqueueColumns(on, dtype, size, c.inputs[1], c.scratch));
+          GACCD_RETURN_IF_ERROR(EnqueueIm2col(on, dtype, size, c.inputs[1], c.scratch));
           columns = c.scratch;
         }
         MatmulCuda& matmul = c.add[0] ? *add : *overwrite;
@@ -156,7 +155,7 @@ KernelResult MakeWeightProduct(const CudaRequest& request, const ConvSize& size)
       ConvColumnBytes(size, dtype));
 }
 
-// The library's plan; null, with a warning where there is a library, when another way has to do it.
+// The plan of cuDNN; null if gaccd's kernels must be used, with a warning if cuDNN is loaded.
 Result<PlanPointer> PlanFor(const CudaRequest& request, const ConvSize& size, ConvPass pass) {
   const DType dtype = request.dtype();
   if (dtype == DType::kF32 || size.images == 0) return PlanPointer();
@@ -176,8 +175,8 @@ Result<PlanPointer> PlanFor(const CudaRequest& request, const ConvSize& size, Co
   return plan.ok() ? Result<PlanPointer>(*std::move(plan)) : other_way(plan.status());
 }
 
-// y = conv(x, weight), and then the bias; or dx, without a bias, from dy. Scratch: the workspace of
-// the plan, then the weight, channels last, and a computed one before that.
+// y = conv(x, weight) + bias, or dx from dy without a bias. Scratch: the workspace of the plan, the
+// weight as channels last, and the cast of a computed weight.
 KernelResult MakeWithWeight(const CudaRequest& request, const ConvSize& size,
                             const PlanPointer& plan) {
   const DType dtype = request.dtype();
@@ -209,7 +208,8 @@ std::int64_t PaddedChannels(std::int64_t channels) {
   return (channels + kChannelsTogether - 1) / kChannelsTogether * kChannelsTogether;
 }
 
-// Scratch: the workspace of the plan, the gradient, channels last, and dy and x with more channels.
+// Scratch: the workspace of the plan, the gradient as channels last, and dy and x with padded
+// channels.
 KernelResult MakeWeightGradient(const CudaRequest& request, const ConvSize& size,
                                 const ConvSize& padded, const PlanPointer& plan) {
   const DType dtype = request.dtype();

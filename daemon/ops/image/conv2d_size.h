@@ -1,5 +1,5 @@
-// The sizes of convolutions on the GPU, and the scratch of their columns: for the makers of the
-// kernels and, also without CUDA, for what is planned from a graph alone.
+// Sizes of convolutions on the GPU and of their im2col matrices: for the makers of the kernels and,
+// also in builds without CUDA, for planning the memory of a graph.
 #pragma once
 
 #include <algorithm>
@@ -26,13 +26,14 @@ namespace gaccd {
           .dilation = options.dilation};
 }
 
-// Of a convolution in one group that is a product of matrices.
+// Bytes of the im2col matrix of a convolution with one group; 0 if x itself is that matrix.
 [[nodiscard]] inline std::size_t ConvColumnBytes(const ConvSize& size, DType dtype) {
   if (size.is_product()) return 0;
   return static_cast<std::size_t>(size.results() * size.columns()) * SizeOf(dtype);
 }
 
-// Of the f32 convolutions of a graph, the most of one. Those in 16 bits have what a library wants.
+// The largest ConvColumnBytes() of the f32 convolutions of a graph. The scratch of 16-bit ones is
+// chosen by cuDNN and not included.
 [[nodiscard]] inline std::int64_t MaxConvColumnBytes(const Graph& graph) {
   std::int64_t most = 0;
   for (const Node& node : graph.nodes()) {

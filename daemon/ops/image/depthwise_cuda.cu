@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kSumThreads)
 }
 
 // Enough threads for the GPU, each with enough results.
-std::int64_t ChunksOfResults(const KernelStream& on, const ConvSize& size) {
+std::int64_t ResultChunks(const KernelStream& on, const ConvSize& size) {
   constexpr std::int64_t kLeast = 64;  // minimum results per thread
   const std::int64_t wanted =
       std::int64_t{on.multiprocessors} * 8 * kThreads / (size.in * size.area()) + 1;
@@ -52,7 +52,7 @@ std::int64_t ChunksOfResults(const KernelStream& on, const ConvSize& size) {
 
 // For any type: whether every thread of DepthwiseStripsKernel has whole channels, and its indices
 // fit.
-bool TakesStrips(const ConvSize& z) {
+bool CanUseStrips(const ConvSize& z) {
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   const std::int64_t kw = z.kernel[1];
   const std::int64_t down = (z.result[0] + 1) * z.stride[0] + z.kernel[0] * z.dilation[0];
@@ -95,8 +95,8 @@ Status LaunchStrips(const KernelStream& on, const char* name, const ConvSize& si
 }  // namespace
 
 std::int64_t DepthwiseScratchBytes(const KernelStream& on, const ConvSize& size) {
-  std::int64_t chunks = ChunksOfResults(on, size);
-  if (TakesStrips(size)) {
+  std::int64_t chunks = ResultChunks(on, size);
+  if (CanUseStrips(size)) {
     chunks = std::max<std::int64_t>(chunks, MakeStripGrid(on, size, kTogether<Bf16>).chunks);
   }
   return chunks * size.area() * size.in * static_cast<std::int64_t>(sizeof(float));
@@ -106,9 +106,9 @@ Status EnqueueDepthwiseWeightGradient(const KernelStream& on, DType dtype, const
                                       const void* dy, const void* x, float* scratch, float* dweight,
                                       bool add) {
   constexpr const char* kName = "conv2d_weight_gradient";
-  std::int64_t chunks = ChunksOfResults(on, size);
+  std::int64_t chunks = ResultChunks(on, size);
   const bool strips =
-      TakesStrips(size) && IsVectorAligned(dy) && IsVectorAligned(x) && IsVectorAligned(scratch);
+      CanUseStrips(size) && IsVectorAligned(dy) && IsVectorAligned(x) && IsVectorAligned(scratch);
   GACCD_RETURN_IF_ERROR(WithFloat(dtype, [&](auto t) {
     using T = decltype(t);
     if (strips) {

@@ -25,7 +25,7 @@ PoolAxis MakeAxis(const Windowing& w, std::size_t i, std::int64_t in, bool count
 
 // Whether a window along dimension i contains only padding, which is possible if dilation steps
 // over a small image.
-bool LiesInPadding(const Windowing& w, std::size_t i, std::int64_t in) {
+bool IsAllPadding(const Windowing& w, std::size_t i, std::int64_t in) {
   const PoolAxis axis = MakeAxis(w, i, in, false);
   for (std::int64_t o = 0; o < axis.out; ++o) {
     if (axis.Begin(o) >= axis.End(o)) return true;
@@ -53,7 +53,7 @@ Status CheckWindowing(const Windowing& w, const ValueSpec& x) {
                      " of an image of ", x.shape[1], " x ", x.shape[2], " with padding ",
                      w.padding[0], " x ", w.padding[1], ", found ", covered)};
     }
-    if (LiesInPadding(w, i, x.shape[1 + i])) {
+    if (IsAllPadding(w, i, x.shape[1 + i])) {
       return {ErrorKind::kConfig, StrCat("a window of ", w.kernel[0], " x ", w.kernel[1],
                                          " with dilation ", w.dilation[0], " x ", w.dilation[1],
                                          ": expected a value of the image in every"

@@ -17,8 +17,8 @@ struct ImageBatch {
 
 // y and pixel are replaced by x where it is larger, or NaN.
 GACCD_SIMD_CLONES
-void TakeLarger(const float* x, std::int32_t pixel, std::int64_t channels, float* y,
-                std::int32_t* pixels) {
+void UpdateMax(const float* x, std::int32_t pixel, std::int64_t channels, float* y,
+               std::int32_t* pixels) {
   GACCD_INDEPENDENT_ITERATIONS
   for (std::int64_t c = 0; c < channels; ++c) {
     const bool takes = !(x[c] <= y[c]) && (x[c] != x[c] || y[c] == y[c]);
@@ -106,8 +106,8 @@ KernelResult MakeMaxPool2dCpu(const KernelRequest& request) {
       std::fill_n(y, channels, -std::numeric_limits<float>::infinity());
       std::fill_n(pixels, channels, static_cast<std::int32_t>(first));
       ForWindow(w, p, q, [&](std::int64_t pixel) {
-        TakeLarger(c.in<float>(0) + image + pixel * channels, static_cast<std::int32_t>(pixel),
-                   channels, y, pixels);
+        UpdateMax(c.in<float>(0) + image + pixel * channels, static_cast<std::int32_t>(pixel),
+                  channels, y, pixels);
       });
     });
     return Status::Ok();

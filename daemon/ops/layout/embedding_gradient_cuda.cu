@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // The first part after `part` without a row of this id. The id is in part + 1.
-__device__ inline std::int64_t EndOfId(const Parts& parts, std::int64_t part, std::uint32_t id) {
+__device__ inline std::int64_t FindIdEnd(const Parts& parts, std::int64_t part, std::uint32_t id) {
   std::int64_t low = part + 2;
   std::int64_t high = (parts.count + kRowsPerPart - 1) / kRowsPerPart;
   while (low < high) {
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kThreads)
   const bool began_before =
       parts.IdAt(part * kRowsPerPart) == id && parts.Continues(part * kRowsPerPart);
   if (id >= parts.end || began_before) return;
-  const std::int64_t count = EndOfId(parts, part, id) - part;
+  const std::int64_t count = FindIdEnd(parts, part, id) - part;
   const unsigned warp = threadIdx.x / kWarp;
   const unsigned lane = threadIdx.x % kWarp;
   const std::int64_t first_column = blockIdx.x % slices * kColumns;
@@ -189,7 +189,7 @@ Status EnqueueEmbeddingGradient(const KernelStream& on, DType dtype, const void*
     const LaunchShape shape{on.Blocks(elements, kThreads), kThreads};
     GACCD_RETURN_IF_ERROR(Launch(ClearKernel, shape, on.stream, kWhat, dtable, elements));
   }
-  Parts parts{nullptr, count, EndOfIds(size.rows), size.columns,
+  Parts parts{nullptr, count, OutOfRangeId(size.rows), size.columns,
               reinterpret_cast<float*>(static_cast<char*>(scratch) + SortBytes(count))};
   GACCD_RETURN_IF_ERROR(EnqueueSortIds(on, ids, count, size.rows, scratch, &parts.rows));
   const std::int64_t slices = BlocksFor(size.columns, kColumns);

@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // The indices i of y that read an index j of x: one index in each dimension with a source, all
 // indices in repeating dimensions.
-struct Takers {
+struct Readers {
   struct Source {
     std::int64_t size = 1;   // of x
     std::int64_t start = 0;  // of y
@@ -44,44 +44,44 @@ struct Takers {
   StridedNest repeats;  // operand 1: y
 };
 
-Takers TakersIn(const Rearrangement& order) {
-  Takers takers;
-  takers.rank = static_cast<int>(order.from.size());
+Readers FindReaders(const Rearrangement& order) {
+  Readers readers;
+  readers.rank = static_cast<int>(order.from.size());
   Shape places(order.to.size());
   std::int64_t elements = 1;
   for (std::size_t d = places.size(); d-- > 0; elements *= order.to[d].size) places[d] = elements;
   for (std::size_t d = 0; d < places.size(); ++d) {
     const Rearrangement::Dimension& one = order.to[d];
     if (one.source < 0) {
-      takers.repeats.Add(one.size, 0, places[d]);
+      readers.repeats.Add(one.size, 0, places[d]);
     } else {
-      takers.sources[one.source] = {order.from[static_cast<std::size_t>(one.source)], one.start,
-                                    one.step, one.size, places[d]};
+      readers.sources[one.source] = {order.from[static_cast<std::size_t>(one.source)], one.start,
+                                     one.step, one.size, places[d]};
     }
   }
-  return takers;
+  return readers;
 }
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    RearrangeGradientKernel(const T* added, const T* dy, Takers takers, T* dx,
+    RearrangeGradientKernel(const T* added, const T* dy, Readers readers, T* dx,
                             std::int64_t elements) {
   for (std::int64_t i = GridIndex(); i < elements; i += GridStride()) {
     std::int64_t rest = i;
     std::int64_t place = 0;
-    bool taken = true;
-    for (int s = takers.rank - 1; s >= 0; --s) {
-      const Takers::Source& source = takers.sources[s];
+    bool is_read = true;
+    for (int s = readers.rank - 1; s >= 0; --s) {
+      const Readers::Source& source = readers.sources[s];
       const std::int64_t from_start = rest % source.size - source.start;
       rest /= source.size;
       const std::int64_t index = from_start / source.step;
-      taken = taken && index * source.step == from_start && index >= 0 && index < source.count;
+      is_read = is_read && index * source.step == from_start && index >= 0 && index < source.count;
       place += index * source.place;
     }
     float sum = added != nullptr ? ToFloat(added[i]) : 0;
-    for (std::int64_t k = 0; taken && k < takers.repeats.elements; ++k) {
+    for (std::int64_t k = 0; is_read && k < readers.repeats.elements; ++k) {
       std::int64_t at[StridedNest::kOperands] = {0, place, 0};
-      takers.repeats.Place(k, at);
+      readers.repeats.Place(k, at);
       sum += ToFloat(dy[at[1]]);
     }
     dx[i] = FromFloat<T>(sum);
@@ -102,12 +102,12 @@ KernelResult MakeRearrangeCuda(const CudaRequest& request) {
 }
 
 KernelResult MakeRearrangeGradientCuda(const CudaRequest& request) {
-  const auto takers = TakersIn(static_cast<const RearrangeGradient&>(request.function).order());
+  const auto readers = FindReaders(static_cast<const RearrangeGradient&>(request.function).order());
   const std::int64_t n = Elements(request.outputs[0].shape);
   return MakeTypedCall(request, [=, on = request.on](auto t, const Call& c) {
     using T = decltype(t);
     return LaunchForEach(RearrangeGradientKernel<T>, on, n, "rearrange_gradient",
-                         static_cast<const T*>(nullptr), c.in<T>(0), takers, c.out<T>(0), n);
+                         static_cast<const T*>(nullptr), c.in<T>(0), readers, c.out<T>(0), n);
   });
 }
 
@@ -115,15 +115,15 @@ KernelResult MakeRearrangeGradientAddCuda(const CudaRequest& request) {
   const Rearrangement& order = static_cast<const RearrangeGradientAdd&>(request.function).order();
   const std::int64_t n = Elements(request.outputs[0].shape);
   const std::int64_t own = Elements(request.inputs[1].shape);
-  return MakeTypedCall(request, [nest = MakeNest(order, false), takers = TakersIn(order), n, own,
-                                 on = request.on](auto t, const Call& c) {
+  return MakeTypedCall(request, [nest = MakeNest(order, false), readers = FindReaders(order), n,
+                                 own, on = request.on](auto t, const Call& c) {
     using T = decltype(t);
     if (c.inputs[0] == c.outputs[0]) {
       return LaunchForEach(AddInPlaceKernel<T>, on, own, "rearrange_gradient_add", c.in<T>(1), nest,
                            c.out<T>(0), own);
     }
     return LaunchForEach(RearrangeGradientKernel<T>, on, n, "rearrange_gradient_add", c.in<T>(0),
-                         c.in<T>(1), takers, c.out<T>(0), n);
+                         c.in<T>(1), readers, c.out<T>(0), n);
   });
 }
 

@@ -160,7 +160,7 @@ Status EnqueueSortIds(const KernelStream& on, const std::int32_t* ids, std::int6
     return {ErrorKind::kConfig,
             StrCat(kWhat, ": expected at most ", kMaxCount, " ids, found ", count)};
   }
-  const std::uint32_t end = EndOfIds(rows);
+  const std::uint32_t end = OutOfRangeId(rows);
   const unsigned tiles = BlocksFor(count, kTile);
   auto* const first = static_cast<IdRow*>(scratch);
   auto* const counts = reinterpret_cast<unsigned*>(first + 2 * count);

@@ -16,7 +16,7 @@ namespace gaccd {
 using IdRow = std::uint64_t;
 
 // Replaces ids outside [0, rows): sorts after all valid ids.
-[[nodiscard]] constexpr std::uint32_t EndOfIds(std::int64_t rows) {
+[[nodiscard]] constexpr std::uint32_t OutOfRangeId(std::int64_t rows) {
   return static_cast<std::uint32_t>(std::min<std::int64_t>(rows, std::int64_t{1} << 31));
 }
 

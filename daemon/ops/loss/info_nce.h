@@ -63,7 +63,7 @@ class InfoNce {
     std::int64_t first = 0;    // the first query, counted from the first own sample
     std::int64_t queries = 0;  // the rest of the tile is padding
   };
-  void TakeQueries(const ContrastiveRows& batch, const Direction& direction, const Tile& tile);
+  void CopyQueries(const ContrastiveRows& batch, const Direction& direction, const Tile& tile);
   void ComputeCosines(const ContrastiveRows& batch, const Direction& direction, std::int64_t key,
                       std::int64_t keys);
   void ComputeLogSums(const ContrastiveRows& batch, const Direction& direction, const Tile& tile,

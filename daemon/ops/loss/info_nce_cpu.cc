@@ -29,7 +29,7 @@ std::int64_t InfoNce::bytes() const {
 }
 
 // Padding is zero, so that all products are computed in the same way.
-void InfoNce::TakeQueries(const ContrastiveRows& batch, const Direction& direction,
+void InfoNce::CopyQueries(const ContrastiveRows& batch, const Direction& direction,
                           const Tile& tile) {
   std::ranges::fill(queries_, 0.0F);
   for (std::int64_t q = 0; q < tile.queries; ++q) {
@@ -49,7 +49,7 @@ void InfoNce::ComputeCosines(const ContrastiveRows& batch, const Direction& dire
 
 void InfoNce::ComputeLogSums(const ContrastiveRows& batch, const Direction& direction,
                              const Tile& tile, std::span<double> own_sums) {
-  TakeQueries(batch, direction, tile);
+  CopyQueries(batch, direction, tile);
   std::array<double, kTile> most;
   most.fill(-std::numeric_limits<double>::infinity());
   std::array<double, kTile> sums{};
@@ -77,7 +77,7 @@ void InfoNce::ComputeLogSums(const ContrastiveRows& batch, const Direction& dire
 ContrastiveSums InfoNce::AddGradients(const ContrastiveRows& batch, const Direction& direction,
                                       const Tile& tile, std::span<const double> sums,
                                       std::span<float> gradients) {
-  TakeQueries(batch, direction, tile);
+  CopyQueries(batch, direction, tile);
   std::ranges::fill(gradient_, 0.0);
   ContrastiveSums found;
   for (std::int64_t key = 0; key < batch.samples(); key += kBlock) {

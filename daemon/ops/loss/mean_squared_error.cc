@@ -45,7 +45,7 @@ void FuseMeanSquaredError(Fuser& fuser) {
     const auto j = fuser.Find<MeanSquaredErrorGradient>([&loss](const Node& gradient) {
       return gradient.inputs[0] == loss.inputs[0] && gradient.inputs[1] == loss.inputs[1];
     });
-    if (!j || !fuser.MadeBefore(fuser.node(*j).inputs[2], i)) continue;
+    if (!j || !fuser.ComputedBefore(fuser.node(*j).inputs[2], i)) continue;
     fuser.Replace(i, {std::make_shared<MeanSquaredErrorFused>(),
                       {loss.inputs[0], loss.inputs[1], fuser.node(*j).inputs[2]},
                       {fuser.node(*j).outputs[0], loss.outputs[0]}});

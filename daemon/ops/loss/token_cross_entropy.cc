@@ -88,7 +88,7 @@ void FuseTokenCrossEntropy(Fuser& fuser) {
       continue;
     }
     const ValueId dloss = fuser.node(*gradient).inputs[3];
-    if (!fuser.MadeBefore(dloss, i)) continue;
+    if (!fuser.ComputedBefore(dloss, i)) continue;
     std::vector<ValueId> inputs = loss.inputs;
     inputs.insert(inputs.begin() + 2, dloss);
     fuser.Replace(i, {std::make_shared<TokenCrossEntropyFused>(options),

@@ -34,7 +34,7 @@ SoftmaxRow ComputeSoftmaxRow(const float* z, std::int64_t classes, std::int64_t 
 }
 
 GACCD_SIMD_CLONES
-double SumOfDistances(const float* z, std::int64_t classes, float top) {
+double SumDistancesToTop(const float* z, std::int64_t classes, float top) {
   return SumValuesInBlocks(classes, [z, top](std::int64_t c) { return top - z[c]; });
 }
 
@@ -45,7 +45,7 @@ double RowLoss(const Sizes& size, const float* z, std::int64_t label, const Soft
   const auto smoothing = static_cast<double>(size.smoothing);
   const double of_all =
       std::log(static_cast<double>(row.rest) + static_cast<double>(row.label)) +
-      SumOfDistances(z, size.classes, row.top) / static_cast<double>(size.classes);
+      SumDistancesToTop(z, size.classes, row.top) / static_cast<double>(size.classes);
   return (1 - smoothing) * loss + smoothing * of_all;
 }
 

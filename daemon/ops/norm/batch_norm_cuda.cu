@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int v = 0; v < kWidth; ++v) {
       value[v] = Norm(value[v], mean[v], scale[v], shift[v]);
       if (residual != nullptr) value[v] += added[v];
-      if (relu) value[v] = ReluFormula::Of(value[v]);
+      if (relu) value[v] = ReluFormula::Apply(value[v]);
     }
     Store<Use::kAgain>(y + i, value);
   }
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int v = 0; v < kWidth; ++v) {
       const float y = relu ? Norm(value[v], mean[v], scale[v], shift[v]) : 1.0F;
-      gradient[v] = ReluGradientFormula::Of(gradient[v], y) * scale[v] -
+      gradient[v] = ReluGradientFormula::Apply(gradient[v], y) * scale[v] -
                     (value[v] - mean[v]) * slope[v] - offset[v];
     }
     Store<Use::kAgain>(dx + i, gradient);

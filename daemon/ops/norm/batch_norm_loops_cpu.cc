@@ -8,7 +8,7 @@
 namespace gaccd::batch_norm {
 namespace {
 
-// ReluGradientFormula::Of() computed with the bits of y: with a comparison, compilers make the
+// ReluGradientFormula::Apply() computed with the bits of y: with a comparison, compilers make the
 // loads of dy conditional.
 inline float Passed(float dy, float y) {
   const auto bits = std::bit_cast<std::uint32_t>(y);
@@ -65,7 +65,7 @@ inline void NormalizeTo(const float* x, const float* residual, Rows size, const 
   const auto norm = [=](std::int64_t i, std::int64_t c) { return f.Norm(x[i], c); };
   const auto sum = [=](std::int64_t i, std::int64_t c) { return norm(i, c) + residual[i]; };
   const auto relu_of = [](const auto& value) {
-    return [=](std::int64_t i, std::int64_t c) { return ReluFormula::Of(value(i, c)); };
+    return [=](std::int64_t i, std::int64_t c) { return ReluFormula::Apply(value(i, c)); };
   };
   if (residual != nullptr) {
     relu ? ForElements(size, relu_of(sum), y) : ForElements(size, sum, y);

@@ -14,8 +14,8 @@ struct Rows {
 
 // Factors by channel; [channels] each.
 //   y = (x - mean) scale + shift,  dx = dy scale - (x - mean) slope - offset
-// The mean is in f32; its rounding error, which may be many deviations, is included in the shift or
-// offset.
+// The mean is in f32; its rounding error, which may be many standard deviations, is included in the
+// shift or offset.
 struct Factors {
   float* mean;
   float* scale;

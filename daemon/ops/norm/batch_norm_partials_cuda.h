@@ -35,8 +35,8 @@ struct RowSums {
         const float mean = factors[0][v];
         float passed = gradient[v];
         if constexpr (kRelu) {
-          passed =
-              ReluGradientFormula::Of(passed, Norm(value[v], mean, factors[1][v], factors[2][v]));
+          passed = ReluGradientFormula::Apply(passed,
+                                              Norm(value[v], mean, factors[1][v], factors[2][v]));
         }
         const auto a = static_cast<double>(passed);
         sum[v] += a;

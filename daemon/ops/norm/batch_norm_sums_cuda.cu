@@ -12,24 +12,25 @@ using namespace batch_norm;  // NOLINT: kernels of one function in two files
 using Call = CallKernel::Call;
 
 // Threads of a block that adds chunks: one per channel and per every kAdders-th chunk.
-constexpr unsigned kChannelsOfAdder = 16;
-constexpr unsigned kAdders = kThreads / kChannelsOfAdder;
+constexpr unsigned kChannelsPerAdder = 16;
+constexpr unsigned kAdders = kThreads / kChannelsPerAdder;
 
 struct TwoSums {
   double first, second;
 };
-using SharedSums = TwoSums[kAdders][kChannelsOfAdder];
+using SharedSums = TwoSums[kAdders][kChannelsPerAdder];
 
-__device__ inline std::int64_t ChannelOfAdder() {
-  return static_cast<std::int64_t>(blockIdx.x) * kChannelsOfAdder + threadIdx.x % kChannelsOfAdder;
+__device__ inline std::int64_t AdderChannel() {
+  return static_cast<std::int64_t>(blockIdx.x) * kChannelsPerAdder +
+         threadIdx.x % kChannelsPerAdder;
 }
-__device__ inline bool IsFirstAdder() { return threadIdx.x < kChannelsOfAdder; }
+__device__ inline bool IsFirstAdder() { return threadIdx.x < kChannelsPerAdder; }
 
 // The sum of all chunks, for the first adder. All threads of a block must call this.
 __device__ inline TwoSums AddChunks(const double* partials, std::int64_t part, const NormSize& z,
                                     std::int64_t chunks, SharedSums& shared) {
-  const unsigned adder = threadIdx.x / kChannelsOfAdder;
-  const std::int64_t channel = ChannelOfAdder();
+  const unsigned adder = threadIdx.x / kChannelsPerAdder;
+  const std::int64_t channel = AdderChannel();
   TwoSums sums{};
   const std::int64_t mine = channel < z.channels ? chunks : 0;
   const double* from = partials + (part * chunks + adder) * 2 * z.channels + channel;
@@ -52,7 +53,7 @@ __device__ inline TwoSums AddChunks(const double* partials, std::int64_t part, c
     sums.second += from[z.channels];
   }
   __syncthreads();  // of the previous part
-  shared[adder][threadIdx.x % kChannelsOfAdder] = sums;
+  shared[adder][threadIdx.x % kChannelsPerAdder] = sums;
   __syncthreads();
   if (!IsFirstAdder()) return sums;
   for (unsigned other = 1; other < kAdders; ++other) {
@@ -63,14 +64,15 @@ __device__ inline TwoSums AddChunks(const double* partials, std::int64_t part, c
 }
 
 [[nodiscard]] LaunchShape AdderShape(const NormSize& z) {
-  return {static_cast<unsigned>((z.channels + kChannelsOfAdder - 1) / kChannelsOfAdder), kThreads};
+  return {static_cast<unsigned>((z.channels + kChannelsPerAdder - 1) / kChannelsPerAdder),
+          kThreads};
 }
 
 __global__ void __launch_bounds__(kThreads)
     ChannelSumsKernel(const double* partials, const std::int64_t* position, NormSize z,
                       std::int64_t chunks, double* sums) {
   __shared__ SharedSums shared;
-  const std::int64_t channel = ChannelOfAdder();
+  const std::int64_t channel = AdderChannel();
   for (std::int64_t p = 0; p < z.parts(); ++p) {
     const Part part = z.At(p, position);
     if (part.rows == 0 || part.group < 0) continue;
@@ -88,7 +90,7 @@ __global__ void __launch_bounds__(kThreads)
                        NormSize z, std::int64_t chunks, double eps, double* found, float* dgamma,
                        bool add_gamma, float* dbeta, bool add_beta) {
   __shared__ SharedSums shared;
-  const std::int64_t channel = ChannelOfAdder();
+  const std::int64_t channel = AdderChannel();
   const bool writes = IsFirstAdder() && channel < z.channels;
   double of_gamma = writes && add_gamma ? static_cast<double>(dgamma[channel]) : 0;
   double of_beta = writes && add_beta ? static_cast<double>(dbeta[channel]) : 0;

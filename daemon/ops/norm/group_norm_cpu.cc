@@ -98,7 +98,7 @@ void ForGroups(const NormSize& z, const OfGroup& of_group, float* to) {
   }
 }
 
-double SumOfGroup(const NormSize& z, const double* sums, std::int64_t first) {
+double GroupSum(const NormSize& z, const double* sums, std::int64_t first) {
   double sum = 0;
   for (std::int64_t c = first; c < first + z.width(); ++c) sum += sums[c];
   return sum;
@@ -116,13 +116,13 @@ void Forward(const Call& c, const NormSize& z, float eps) {
     std::fill_n(sums, z.channels, 0.0);
     AddValues(z, x, block, sums);
     ForGroups(
-        z, [&](std::int64_t first) { return SumOfGroup(z, sums, first) / z.count(); }, mean);
+        z, [&](std::int64_t first) { return GroupSum(z, sums, first) / z.count(); }, mean);
     std::fill_n(sums, z.channels, 0.0);
     AddSquares(z, x, mean, block, sums);
     ForGroups(
         z,
         [&](std::int64_t first) {
-          return 1 / std::sqrt(SumOfGroup(z, sums, first) / z.count() + static_cast<double>(eps));
+          return 1 / std::sqrt(GroupSum(z, sums, first) / z.count() + static_cast<double>(eps));
         },
         factor);
     for (std::int64_t g = 0; g < z.groups; ++g) {
@@ -162,9 +162,9 @@ void Backward(const Call& c, const NormSize& z) {
       sums[d] *= static_cast<double>(gamma[d % z.channels]);
     }
     ForGroups(
-        z, [&](std::int64_t d) { return SumOfGroup(z, sums, d) / z.count(); }, t.mean_d);
+        z, [&](std::int64_t d) { return GroupSum(z, sums, d) / z.count(); }, t.mean_d);
     ForGroups(
-        z, [&](std::int64_t d) { return SumOfGroup(z, products, d) / z.count(); }, t.mean_dh);
+        z, [&](std::int64_t d) { return GroupSum(z, products, d) / z.count(); }, t.mean_dh);
     InputGradient(z, dy, x, gamma, t, c.out<float>(0) + n * z.sample());
   }
   for (std::int64_t d = 0; d < z.channels; ++d) {

@@ -8,7 +8,7 @@ namespace gaccd {
 OutputSpecs LayerNorm::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 3));
   const ValueSpec& x = inputs[0];
-  GACCD_RETURN_IF_ERROR(CheckRowsOfColumns(x));
+  GACCD_RETURN_IF_ERROR(CheckHasColumns(x));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], {x.shape[1]}, "gamma"));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], {x.shape[1]}, "beta"));
   const ValueSpec statistics{{x.shape[0]}, DType::kF32};
@@ -29,7 +29,7 @@ Status LayerNorm::Gradient(GradientScope& scope) const {
 OutputSpecs LayerNormGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 5));
   const ValueSpec& x = inputs[1];
-  GACCD_RETURN_IF_ERROR(CheckRowsOfColumns(x));
+  GACCD_RETURN_IF_ERROR(CheckHasColumns(x));
   const ValueSpec gamma{{x.shape[1]}, DType::kF32};
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[0], x.shape, "the gradient", x.dtype));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], gamma.shape, "gamma"));
@@ -62,7 +62,8 @@ void FuseAddLayerNorm(Fuser& fuser) {
         fuser.Find<LayerNorm>([&](const Node& norm) { return norm.inputs[0] == add.outputs[0]; });
     if (!j) continue;
     const Node& norm = fuser.node(*j);
-    if (!fuser.MadeBefore(norm.inputs[1], i) || !fuser.MadeBefore(norm.inputs[2], i)) continue;
+    if (!fuser.ComputedBefore(norm.inputs[1], i) || !fuser.ComputedBefore(norm.inputs[2], i))
+      continue;
     const float eps = static_cast<const LayerNorm&>(*norm.function).eps();
     fuser.Replace(i, {std::make_shared<AddLayerNorm>(eps),
                       {add.inputs[0], add.inputs[1], norm.inputs[1], norm.inputs[2]},
@@ -81,7 +82,7 @@ void FuseLayerNormGradientAdd(Fuser& fuser) {
     if (!j || !fuser.OnlyReadBy(dx, *j)) continue;
     const Node& add = fuser.node(*j);
     const ValueId residual = add.inputs[add.inputs[0] == dx ? 1 : 0];
-    if (!fuser.MadeBefore(residual, i)) continue;
+    if (!fuser.ComputedBefore(residual, i)) continue;
     fused.function = std::make_shared<LayerNormGradientAdd>();
     fused.inputs.push_back(residual);
     fused.outputs[0] = add.outputs[0];

@@ -7,7 +7,7 @@ namespace gaccd {
 OutputSpecs RmsNorm::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
   const ValueSpec& x = inputs[0];
-  GACCD_RETURN_IF_ERROR(CheckRowsOfColumns(x));
+  GACCD_RETURN_IF_ERROR(CheckHasColumns(x));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], {x.shape[1]}, "gamma"));
   return std::vector<ValueSpec>{{x.shape, to_bf16_ ? DType::kBF16 : x.dtype},
                                 {{x.shape[0]}, DType::kF32}};
@@ -24,7 +24,7 @@ Status RmsNorm::Gradient(GradientScope& scope) const {
 OutputSpecs RmsNormGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 4));
   const ValueSpec& x = inputs[1];
-  GACCD_RETURN_IF_ERROR(CheckRowsOfColumns(x));
+  GACCD_RETURN_IF_ERROR(CheckHasColumns(x));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[0], x.shape, "the gradient", x.dtype));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], {x.shape[1]}, "gamma"));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[3], {x.shape[0]}, "rstd"));

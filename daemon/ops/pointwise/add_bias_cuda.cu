@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int v = 0; v < kWidth; ++v) {
       sum[v] += added[v];
-      if (kRelu) sum[v] = ReluFormula::Of(sum[v]);
+      if (kRelu) sum[v] = ReluFormula::Apply(sum[v]);
     }
     Store<Use::kAgain>(at, sum);
   }

@@ -62,7 +62,7 @@ OutputSpecs Combine::Infer(std::span<const ValueSpec> inputs) const {
   return std::vector<ValueSpec>{{std::move(y), dtype}};
 }
 
-Status Combine::GradientOfSelect(GradientScope& scope) const {
+Status Combine::RecordSelectGradient(GradientScope& scope) const {
   if (scope.NeedsGradient(1)) {  // of exactly 0, for parameters that only comparisons read
     constexpr double kLeast = -std::numeric_limits<double>::infinity();
     GACCD_RETURN_IF_ERROR(scope.SetInputGradient(
@@ -80,7 +80,7 @@ Status Combine::GradientOfSelect(GradientScope& scope) const {
 }
 
 Status Combine::Gradient(GradientScope& scope) const {
-  if (kind_ == CombineKind::kSelect) return GradientOfSelect(scope);
+  if (kind_ == CombineKind::kSelect) return RecordSelectGradient(scope);
   const ValueId dy = scope.OutputGradient(0);
   for (const std::size_t i : {0, 1}) {
     if (!scope.NeedsGradient(i)) continue;
@@ -183,7 +183,7 @@ GACCD_SIMD_CLONES void AddProducts(const float* x, std::int64_t x_step, const fl
 }
 
 // The sum over a run.
-double SumOfRun(const float* x, const float* factor, const StridedNest::Dimension& run) {
+double SumRun(const float* x, const float* factor, const StridedNest::Dimension& run) {
   constexpr std::int64_t kLanes = 8;
   double lanes[kLanes] = {};
   for (std::int64_t i = 0; i < run.size; ++i) {
@@ -215,7 +215,7 @@ void SumInto(const SumNests& nests, const float* x, const float* factor, bool ad
         for (std::int64_t i = 0; i < size; ++i) {
           ForEachRun(nests.summed, [&](const std::int64_t* in, const StridedNest::Dimension& one) {
             sums[static_cast<std::size_t>(i)] +=
-                SumOfRun(from + i * run.steps[0] + in[0], times + i * run.steps[1] + in[1], one);
+                SumRun(from + i * run.steps[0] + in[0], times + i * run.steps[1] + in[1], one);
           });
         }
       } else {
@@ -253,7 +253,7 @@ KernelResult MakeReduceSumCpu(const KernelRequest& request) {
   const bool has_factor = request.inputs.size() == 2;
   const Shape ones(x.size(), 1);
   const SumNests nests =
-      NestsOfSum(x, has_factor ? request.inputs[1].shape : ones, request.outputs[0].shape);
+      MakeSumNests(x, has_factor ? request.inputs[1].shape : ones, request.outputs[0].shape);
   return MakeCall(request, [nests, has_factor](const Call& c) {
     constexpr float kOne = 1;
     SumInto(nests, c.in<float>(0), has_factor ? c.in<float>(1) : &kOne, c.add[0], c.out<float>(0));

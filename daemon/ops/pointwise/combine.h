@@ -28,7 +28,7 @@ class Combine : public Function {
   [[nodiscard]] CombineKind kind() const { return kind_; }
 
  private:
-  Status GradientOfSelect(GradientScope& scope) const;
+  Status RecordSelectGradient(GradientScope& scope) const;
 
   CombineKind kind_;
 };

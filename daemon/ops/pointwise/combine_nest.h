@@ -32,7 +32,7 @@ struct SumNests {
   StridedNest kept;
   StridedNest summed;
 };
-[[nodiscard]] inline SumNests NestsOfSum(const Shape& x, const Shape& factor, const Shape& y) {
+[[nodiscard]] inline SumNests MakeSumNests(const Shape& x, const Shape& factor, const Shape& y) {
   const Shape of_x = BroadcastSteps(x);
   const Shape of_factor = BroadcastSteps(factor);
   const Shape of_y = BroadcastSteps(y);

@@ -12,16 +12,16 @@
 namespace gaccd {
 
 struct AddFormula {
-  GACCD_HOST_DEVICE static float Of(float a, float b) { return a + b; }
+  GACCD_HOST_DEVICE static float Apply(float a, float b) { return a + b; }
 };
 struct ReluFormula {
-  GACCD_HOST_DEVICE static float Of(float x) { return x <= 0 ? 0.0F : x; }  // a NaN stays NaN
+  GACCD_HOST_DEVICE static float Apply(float x) { return x <= 0 ? 0.0F : x; }  // a NaN stays NaN
 };
 struct ReluGradientFormula {
-  GACCD_HOST_DEVICE static float Of(float dy, float y) { return y <= 0 ? 0.0F : dy; }
+  GACCD_HOST_DEVICE static float Apply(float dy, float y) { return y <= 0 ? 0.0F : dy; }
 };
 struct IdentityFormula {  // a cast
-  GACCD_HOST_DEVICE static float Of(float x) { return x; }
+  GACCD_HOST_DEVICE static float Apply(float x) { return x; }
 };
 
 enum class ActivationKind : std::uint8_t { kGelu, kGeluTanh, kTanh, kSilu, kSigmoid, kHardswish };
@@ -30,11 +30,11 @@ enum class ActivationKind : std::uint8_t { kGelu, kGeluTanh, kTanh, kSilu, kSigm
 // see ExactMath.
 template <typename Math>
 struct GeluFormula {
-  GACCD_HOST_DEVICE static float Of(float x) { return x * NormalDistribution<Math>(x).below; }
+  GACCD_HOST_DEVICE static float Apply(float x) { return x * NormalDistribution<Math>(x).below; }
 };
 template <typename Math>
 struct GeluGradientFormula {
-  GACCD_HOST_DEVICE static float Of(float dy, float x) {
+  GACCD_HOST_DEVICE static float Apply(float dy, float x) {
     const NormalAt at = NormalDistribution<Math>(x);
     return dy * (at.below + x * at.density);
   }
@@ -47,11 +47,11 @@ struct GeluTanhFormula {
   GACCD_HOST_DEVICE static float Gate(float x) {
     return Math::Divide(1.0F, 1.0F + Math::Exp(-kScale * (x + kCubic * x * x * x)));
   }
-  GACCD_HOST_DEVICE static float Of(float x) { return x * Gate(x); }
+  GACCD_HOST_DEVICE static float Apply(float x) { return x * Gate(x); }
 };
 template <typename Math>
 struct GeluTanhGradientFormula {
-  GACCD_HOST_DEVICE static float Of(float dy, float x) {
+  GACCD_HOST_DEVICE static float Apply(float dy, float x) {
     using Forward = GeluTanhFormula<Math>;
     const float gate = Forward::Gate(x);
     const float slope = Forward::kScale * (1.0F + 3.0F * Forward::kCubic * x * x);
@@ -60,41 +60,41 @@ struct GeluTanhGradientFormula {
 };
 template <typename Math>
 struct TanhFormula {
-  GACCD_HOST_DEVICE static float Of(float x) { return Tanh<Math>(x); }
+  GACCD_HOST_DEVICE static float Apply(float x) { return Tanh<Math>(x); }
 };
 template <typename Math>
 struct TanhGradientFormula {
-  GACCD_HOST_DEVICE static float Of(float dy, float y) { return dy * (1.0F - y * y); }
+  GACCD_HOST_DEVICE static float Apply(float dy, float y) { return dy * (1.0F - y * y); }
 };
 template <typename Math>
 struct SiluFormula {
-  GACCD_HOST_DEVICE static float Of(float x) { return Math::Divide(x, 1.0F + Math::Exp(-x)); }
+  GACCD_HOST_DEVICE static float Apply(float x) { return Math::Divide(x, 1.0F + Math::Exp(-x)); }
 };
 template <typename Math>
 struct SiluGradientFormula {
-  GACCD_HOST_DEVICE static float Of(float dy, float x) {
+  GACCD_HOST_DEVICE static float Apply(float dy, float x) {
     const float s = Math::Divide(1.0F, 1.0F + Math::Exp(-x));
     return dy * s * (1.0F + x * (1.0F - s));
   }
 };
 template <typename Math>
 struct SigmoidFormula {
-  GACCD_HOST_DEVICE static float Of(float x) { return Math::Divide(1.0F, 1.0F + Math::Exp(-x)); }
+  GACCD_HOST_DEVICE static float Apply(float x) { return Math::Divide(1.0F, 1.0F + Math::Exp(-x)); }
 };
 template <typename Math>
 struct SigmoidGradientFormula {
-  GACCD_HOST_DEVICE static float Of(float dy, float y) { return dy * (y * (1.0F - y)); }
+  GACCD_HOST_DEVICE static float Apply(float dy, float y) { return dy * (y * (1.0F - y)); }
 };
 template <typename Math>
 struct HardswishFormula {
-  GACCD_HOST_DEVICE static float Of(float x) {
+  GACCD_HOST_DEVICE static float Apply(float x) {
     const float above = x >= 3.0F ? x : x * (x + 3.0F) * (1.0F / 6);
     return x <= -3.0F ? 0.0F : above;
   }
 };
 template <typename Math>
 struct HardswishGradientFormula {
-  GACCD_HOST_DEVICE static float Of(float dy, float x) {
+  GACCD_HOST_DEVICE static float Apply(float dy, float x) {
     const float above = x > 3.0F ? dy : dy * (x * (1.0F / 3) + 0.5F);
     return x < -3.0F ? 0.0F : above;
   }

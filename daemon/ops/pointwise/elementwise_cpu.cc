@@ -18,13 +18,13 @@ namespace gaccd {
 
 GACCD_SIMD_CLONES
 void ReluInPlace(float* values, std::int64_t elements) {
-  for (std::int64_t i = 0; i < elements; ++i) values[i] = ReluFormula::Of(values[i]);
+  for (std::int64_t i = 0; i < elements; ++i) values[i] = ReluFormula::Apply(values[i]);
 }
 
 GACCD_SIMD_CLONES
 void ReluInPlace(Bf16* values, std::int64_t elements) {
   for (std::int64_t i = 0; i < elements; ++i) {
-    values[i] = ToBf16(ReluFormula::Of(ToFloat(values[i])));
+    values[i] = ToBf16(ReluFormula::Apply(ToFloat(values[i])));
   }
 }
 
@@ -36,7 +36,7 @@ using Call = CallKernel::Call;
 template <typename Formula, typename T>
 GACCD_SIMD_CLONES void UnaryLoop(const float* x, T* y, std::int64_t elements) {
   GACCD_INDEPENDENT_ITERATIONS
-  for (std::int64_t i = 0; i < elements; ++i) y[i] = FromFloat<T>(Formula::Of(x[i]));
+  for (std::int64_t i = 0; i < elements; ++i) y[i] = FromFloat<T>(Formula::Apply(x[i]));
 }
 
 // c[i] = f(a[i], b[i]); c may alias a or b.
@@ -44,7 +44,7 @@ template <typename Formula, typename B, typename T>
 GACCD_SIMD_CLONES void BinaryLoop(const float* a, const B* b, T* c, std::int64_t elements) {
   GACCD_INDEPENDENT_ITERATIONS
   for (std::int64_t i = 0; i < elements; ++i) {
-    c[i] = FromFloat<T>(Formula::Of(a[i], ToFloat(b[i])));
+    c[i] = FromFloat<T>(Formula::Apply(a[i], ToFloat(b[i])));
   }
 }
 
@@ -54,13 +54,13 @@ GACCD_SIMD_CLONES void SumLoop(const float* a1, const float* a2, const B* b, T* 
                                std::int64_t elements) {
   GACCD_INDEPENDENT_ITERATIONS
   for (std::int64_t i = 0; i < elements; ++i) {
-    c[i] = FromFloat<T>(Formula::Of(a1[i] + a2[i], ToFloat(b[i])));
+    c[i] = FromFloat<T>(Formula::Apply(a1[i] + a2[i], ToFloat(b[i])));
   }
 }
 
 template <typename T, typename Formula>
 void RunLoop(const Call& c, std::int64_t elements) {
-  if constexpr (requires { Formula::Of(0.0F, 0.0F); }) {
+  if constexpr (requires { Formula::Apply(0.0F, 0.0F); }) {
     BinaryLoop<Formula>(c.in<float>(0), c.in<float>(1), c.out<T>(0), elements);
   } else {
     UnaryLoop<Formula>(c.in<float>(0), c.out<T>(0), elements);

@@ -61,10 +61,10 @@ __global__ void __launch_bounds__(kThreads)
       float y[width];
       Load<Use::kAgain>(b + i, y);
 #pragma unroll
-      for (int v = 0; v < width; ++v) x[v] = Formula::Of(x[v], y[v]);
+      for (int v = 0; v < width; ++v) x[v] = Formula::Apply(x[v], y[v]);
     } else {
 #pragma unroll
-      for (int v = 0; v < width; ++v) x[v] = Formula::Of(x[v]);
+      for (int v = 0; v < width; ++v) x[v] = Formula::Apply(x[v]);
     }
     Store<Use::kAgain>(out + i, x);
   });
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads)
     Load<Use::kAgain>(y + i, result);
 #pragma unroll
     for (int v = 0; v < width; ++v) {
-      first[v] = ReluGradientFormula::Of(first[v] + second[v], result[v]);
+      first[v] = ReluGradientFormula::Apply(first[v] + second[v], result[v]);
     }
     Store<Use::kAgain>(dx + i, first);
   });

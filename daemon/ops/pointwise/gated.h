@@ -47,8 +47,8 @@ struct GatedGradients {
 };
 template <typename Forward, typename Gradient>
 GACCD_HOST_DEVICE inline GatedGradients GatedGradientsAt(float dy, float a, float b) {
-  const float y = Forward::Of(a);
-  return {Gradient::Of(dy * b, kGradientTakesOutput<Forward> ? y : a), dy * y};
+  const float y = Forward::Apply(a);
+  return {Gradient::Apply(dy * b, kGradientTakesOutput<Forward> ? y : a), dy * y};
 }
 
 KernelResult MakeGatedCpu(const KernelRequest& request);

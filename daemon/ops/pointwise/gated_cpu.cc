@@ -11,7 +11,7 @@ using Call = CallKernel::Call;
 template <typename Formula, typename T>
 GACCD_SIMD_CLONES void Forward(const float* a, const float* b, T* y, std::int64_t elements) {
   GACCD_INDEPENDENT_ITERATIONS
-  for (std::int64_t i = 0; i < elements; ++i) y[i] = FromFloat<T>(Formula::Of(a[i]) * b[i]);
+  for (std::int64_t i = 0; i < elements; ++i) y[i] = FromFloat<T>(Formula::Apply(a[i]) * b[i]);
 }
 
 template <typename Formula, typename Slope>

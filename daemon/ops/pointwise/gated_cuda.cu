@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kThreads)
     Load<Use::kAgain>(a + i, of_a);
     Load<Use::kAgain>(b + i, of_b);
 #pragma unroll
-    for (int v = 0; v < width; ++v) of_a[v] = Formula::Of(of_a[v]) * of_b[v];
+    for (int v = 0; v < width; ++v) of_a[v] = Formula::Apply(of_a[v]) * of_b[v];
     Store<Use::kAgain>(y + i, of_a);
   });
 }

@@ -47,7 +47,7 @@ template <NumberKind kKind>
 struct NumberFormula {
   NumberPair n;
 
-  [[nodiscard]] GACCD_HOST_DEVICE float Of(float x) const {
+  [[nodiscard]] GACCD_HOST_DEVICE float Apply(float x) const {
     if constexpr (kKind == NumberKind::kAffine) return n.a * x + n.b;
     if constexpr (kKind == NumberKind::kPower) return Power(x, n.a);
     if constexpr (kKind == NumberKind::kHardsigmoid) {
@@ -88,17 +88,17 @@ struct NumberFormula {
 };
 
 struct NumberOfId {
-  GACCD_HOST_DEVICE float Of(std::int32_t id) const { return static_cast<float>(id); }
+  GACCD_HOST_DEVICE float Apply(std::int32_t id) const { return static_cast<float>(id); }
 };
 // A number that is not a valid id becomes -1, which is not in any table.
 struct IdOfNumber {
-  GACCD_HOST_DEVICE std::int32_t Of(float number) const {
+  GACCD_HOST_DEVICE std::int32_t Apply(float number) const {
     return number >= 0 && number < 0x1p31F ? static_cast<std::int32_t>(number) : -1;
   }
 };
 struct SkippedId {
   std::int32_t skipped;
-  GACCD_HOST_DEVICE std::int32_t Of(std::int32_t id) const { return id == skipped ? -1 : id; }
+  GACCD_HOST_DEVICE std::int32_t Apply(std::int32_t id) const { return id == skipped ? -1 : id; }
 };
 
 // Calls f(NumberFormula) for this kind.

@@ -29,10 +29,10 @@ OutputSpecs NumberFunctionGradient::Infer(std::span<const ValueSpec> inputs) con
 
 std::string_view IdFunction::name() const {
   switch (kind_) {
-    case IdFunctionKind::kNumbersOfIds:
-      return "numbers_of_ids";
-    case IdFunctionKind::kIdsOfNumbers:
-      return "ids_of_numbers";
+    case IdFunctionKind::kIdsToNumbers:
+      return "ids_to_numbers";
+    case IdFunctionKind::kNumbersToIds:
+      return "numbers_to_ids";
     case IdFunctionKind::kSkipId:
       return "skip_id";
     case IdFunctionKind::kKnownPositions:
@@ -51,8 +51,8 @@ OutputSpecs IdFunction::Infer(std::span<const ValueSpec> inputs) const {
       GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], {texts}, "the lengths", DType::kI32));
     }
   }
-  const DType from = kind_ == IdFunctionKind::kIdsOfNumbers ? DType::kF32 : DType::kI32;
-  const DType to = kind_ == IdFunctionKind::kNumbersOfIds ? DType::kF32 : DType::kI32;
+  const DType from = kind_ == IdFunctionKind::kNumbersToIds ? DType::kF32 : DType::kI32;
+  const DType to = kind_ == IdFunctionKind::kIdsToNumbers ? DType::kF32 : DType::kI32;
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[0], inputs[0].shape, "the input", from));
   return std::vector<ValueSpec>{{inputs[0].shape, to}};
 }
@@ -64,7 +64,7 @@ using Call = CallKernel::Call;
 template <typename Formula>
 GACCD_SIMD_CLONES void NumberLoop(Formula formula, const float* x, float* y,
                                   std::int64_t elements) {
-  for (std::int64_t i = 0; i < elements; ++i) y[i] = formula.Of(x[i]);
+  for (std::int64_t i = 0; i < elements; ++i) y[i] = formula.Apply(x[i]);
 }
 
 template <typename Formula>
@@ -76,7 +76,7 @@ GACCD_SIMD_CLONES void NumberGradientLoop(Formula formula, const float* dy, cons
 template <typename From, typename To, typename Formula>
 KernelResult MakeIdLoop(const KernelRequest& request, Formula formula) {
   return MakeCall(request, [formula, elements = Elements(request.inputs[0].shape)](const Call& c) {
-    for (std::int64_t i = 0; i < elements; ++i) c.out<To>(0)[i] = formula.Of(c.in<From>(0)[i]);
+    for (std::int64_t i = 0; i < elements; ++i) c.out<To>(0)[i] = formula.Apply(c.in<From>(0)[i]);
     return Status::Ok();
   });
 }
@@ -105,11 +105,11 @@ KernelResult MakeNumberFunctionGradientCpu(const KernelRequest& request) {
   });
 }
 
-KernelResult MakeNumbersOfIdsCpu(const KernelRequest& request) {
+KernelResult MakeIdsToNumbersCpu(const KernelRequest& request) {
   return MakeIdLoop<std::int32_t, float>(request, NumberOfId{});
 }
 
-KernelResult MakeIdsOfNumbersCpu(const KernelRequest& request) {
+KernelResult MakeNumbersToIdsCpu(const KernelRequest& request) {
   return MakeIdLoop<float, std::int32_t>(request, IdOfNumber{});
 }
 

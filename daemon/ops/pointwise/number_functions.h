@@ -11,7 +11,7 @@
 //   erf          dx = 2 / sqrt(pi) exp(-x^2) dy
 //   equal, less  y = 1 where x = a, or x < a, else 0;  dx = 0
 // Types f32, bf16 and fp16. For token ids:
-//   numbers_of_ids  i32 -> f32, and ids_of_numbers, f32 -> i32: exact below 2^24, no gradients
+//   ids_to_numbers  i32 -> f32, and numbers_to_ids, f32 -> i32: exact below 2^24, no gradients
 //   skip_id         an i32 equal to a becomes -1, which has no gradient (embedding.h)
 //   known_positions tokens i32 [B, T], optional lengths i32 [B] -> i32 [B, T]: 1 before the length
 //                   of the text, else 0; 1 without lengths
@@ -59,13 +59,13 @@ class NumberFunctionGradient : public Function {
   NumberPair numbers_;
 };
 
-enum class IdFunctionKind : std::uint8_t { kNumbersOfIds, kIdsOfNumbers, kSkipId, kKnownPositions };
+enum class IdFunctionKind : std::uint8_t { kIdsToNumbers, kNumbersToIds, kSkipId, kKnownPositions };
 
 class IdFunction : public Function {
  public:
   explicit IdFunction(IdFunctionKind kind, std::int32_t id = 0) : kind_(kind), id_(id) {}
 
-  // "numbers_of_ids", "ids_of_numbers", "skip_id", "known_positions".
+  // "ids_to_numbers", "numbers_to_ids", "skip_id", "known_positions".
   [[nodiscard]] std::string_view name() const override;
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
 
@@ -78,21 +78,21 @@ class IdFunction : public Function {
 
 KernelResult MakeNumberFunctionCpu(const KernelRequest& request);
 KernelResult MakeNumberFunctionGradientCpu(const KernelRequest& request);
-KernelResult MakeNumbersOfIdsCpu(const KernelRequest& request);
-KernelResult MakeIdsOfNumbersCpu(const KernelRequest& request);
+KernelResult MakeIdsToNumbersCpu(const KernelRequest& request);
+KernelResult MakeNumbersToIdsCpu(const KernelRequest& request);
 KernelResult MakeSkipIdCpu(const KernelRequest& request);
 KernelResult MakeKnownPositionsCpu(const KernelRequest& request);
 KernelResult MakeNumberFunctionCuda(const CudaRequest& request);
 KernelResult MakeNumberFunctionGradientCuda(const CudaRequest& request);
-KernelResult MakeNumbersOfIdsCuda(const CudaRequest& request);
-KernelResult MakeIdsOfNumbersCuda(const CudaRequest& request);
+KernelResult MakeIdsToNumbersCuda(const CudaRequest& request);
+KernelResult MakeNumbersToIdsCuda(const CudaRequest& request);
 KernelResult MakeSkipIdCuda(const CudaRequest& request);
 KernelResult MakeKnownPositionsCuda(const CudaRequest& request);
 inline constexpr FunctionRow kNumberFunctionRows[] = {
     {"number_function", MakeNumberFunctionCpu, MakeNumberFunctionCuda},
     {"number_function_gradient", MakeNumberFunctionGradientCpu, MakeNumberFunctionGradientCuda},
-    {"numbers_of_ids", MakeNumbersOfIdsCpu, MakeNumbersOfIdsCuda},
-    {"ids_of_numbers", MakeIdsOfNumbersCpu, MakeIdsOfNumbersCuda},
+    {"ids_to_numbers", MakeIdsToNumbersCpu, MakeIdsToNumbersCuda},
+    {"numbers_to_ids", MakeNumbersToIdsCpu, MakeNumbersToIdsCuda},
     {"skip_id", MakeSkipIdCpu, MakeSkipIdCuda},
     {"known_positions", MakeKnownPositionsCpu, MakeKnownPositionsCuda},
 };

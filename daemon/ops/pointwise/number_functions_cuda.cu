@@ -15,15 +15,15 @@ __global__ void __launch_bounds__(kThreads)
     NumberKernel(const T* dy, const T* x, Formula formula, T* to, std::int64_t elements) {
   for (std::int64_t i = GridIndex(); i < elements; i += GridStride()) {
     const float value = ToFloat(x[i]);
-    to[i] =
-        FromFloat<T>(dy == nullptr ? formula.Of(value) : formula.Gradient(ToFloat(dy[i]), value));
+    to[i] = FromFloat<T>(dy == nullptr ? formula.Apply(value)
+                                       : formula.Gradient(ToFloat(dy[i]), value));
   }
 }
 
 template <typename Formula, typename From, typename To>
 __global__ void __launch_bounds__(kThreads)
     IdKernel(const From* x, Formula formula, To* y, std::int64_t elements) {
-  for (std::int64_t i = GridIndex(); i < elements; i += GridStride()) y[i] = formula.Of(x[i]);
+  for (std::int64_t i = GridIndex(); i < elements; i += GridStride()) y[i] = formula.Apply(x[i]);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -68,12 +68,12 @@ KernelResult MakeNumberFunctionGradientCuda(const CudaRequest& request) {
   });
 }
 
-KernelResult MakeNumbersOfIdsCuda(const CudaRequest& request) {
-  return MakeIdCall<std::int32_t, float>(request, NumberOfId{}, "numbers_of_ids");
+KernelResult MakeIdsToNumbersCuda(const CudaRequest& request) {
+  return MakeIdCall<std::int32_t, float>(request, NumberOfId{}, "ids_to_numbers");
 }
 
-KernelResult MakeIdsOfNumbersCuda(const CudaRequest& request) {
-  return MakeIdCall<float, std::int32_t>(request, IdOfNumber{}, "ids_of_numbers");
+KernelResult MakeNumbersToIdsCuda(const CudaRequest& request) {
+  return MakeIdCall<float, std::int32_t>(request, IdOfNumber{}, "numbers_to_ids");
 }
 
 KernelResult MakeSkipIdCuda(const CudaRequest& request) {

@@ -257,7 +257,7 @@ KernelResult MakeReduceSumCuda(const CudaRequest& request) {
     return kSumWidth<decltype(of_x), decltype(of_factor)>;
   });
   SumWork work;
-  work.nests = NestsOfSum(x.shape, factor.shape, y.shape);
+  work.nests = MakeSumNests(x.shape, factor.shape, y.shape);
   work.single = PlanSum(work.nests, 1, request.on.multiprocessors);
   work.vector = PlanSum(work.nests, width, request.on.multiprocessors);
   work.target = {.dtype = y.dtype, .add = false, .elements = work.single.elements};

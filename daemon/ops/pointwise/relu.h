@@ -40,7 +40,7 @@ KernelResult MakeReluCuda(const CudaRequest& request);
 KernelResult MakeReluGradientCuda(const CudaRequest& request);
 inline constexpr FunctionRow kReluRows[] = {
     {"relu", MakeReluCpu, MakeReluCuda},
-    {"relu_gradient", TakesBf16(MakesBf16(MakeReluGradientCpu)), MakeReluGradientCuda,
+    {"relu_gradient", AcceptsBf16(MakesBf16(MakeReluGradientCpu)), MakeReluGradientCuda,
      FuseReluGradients},
 };
 

@@ -131,7 +131,8 @@ void FuseLinearGradients(Fuser& fuser) {
       // Both gradients are inputs of no node, so the position is free; dy and x must be available
       // at the first one.
       const std::size_t place = std::min(i, *j);
-      if (!fuser.MadeBefore(factors[0], place) || !fuser.MadeBefore(factors[1], place)) continue;
+      if (!fuser.ComputedBefore(factors[0], place) || !fuser.ComputedBefore(factors[1], place))
+        continue;
       Node fused{
           std::move(function), factors, {fuser.node(i).outputs[0], fuser.node(*j).outputs[0]}};
       fuser.Erase(std::max(i, *j));

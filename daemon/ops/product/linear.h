@@ -120,12 +120,13 @@ KernelResult MakeLinearWeightGradientCuda(const CudaRequest& request);
 KernelResult MakeBiasGradientCuda(const CudaRequest& request);
 KernelResult MakeLinearWeightBiasGradientCuda(const CudaRequest& request);
 inline constexpr FunctionRow kLinearRows[] = {
-    {"linear", TakesBf16(MakesBf16(MakeLinearCpu)), MakeLinearCuda, nullptr, nullptr, kFirstOfBoth},
-    {"linear_input_gradient", TakesBf16(MakeLinearInputGradientCpu), MakeLinearInputGradientCuda,
+    {"linear", AcceptsBf16(MakesBf16(MakeLinearCpu)), MakeLinearCuda, nullptr, nullptr,
+     kFirstOfBoth},
+    {"linear_input_gradient", AcceptsBf16(MakeLinearInputGradientCpu), MakeLinearInputGradientCuda,
      nullptr, nullptr, kFirstInput},
-    {"linear_weight_gradient", TakesBf16(MakeLinearWeightGradientCpu), MakeLinearWeightGradientCuda,
-     nullptr, nullptr, kFirstInput},
-    {"bias_gradient", TakesBf16(MakeBiasGradientCpu), MakeBiasGradientCuda, nullptr, nullptr,
+    {"linear_weight_gradient", AcceptsBf16(MakeLinearWeightGradientCpu),
+     MakeLinearWeightGradientCuda, nullptr, nullptr, kFirstInput},
+    {"bias_gradient", AcceptsBf16(MakeBiasGradientCpu), MakeBiasGradientCuda, nullptr, nullptr,
      kFirstInput},
     {"linear_weight_bias_gradient", nullptr, MakeLinearWeightBiasGradientCuda, FuseLinearGradients,
      nullptr, kFirstInput},

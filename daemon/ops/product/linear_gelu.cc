@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t kColumns = 8;
 
 template <typename F>
-bool IsOfGeluTanh(const Node& node) {
+bool IsGeluTanh(const Node& node) {
   const auto* function = dynamic_cast<const F*>(node.function.get());
   return function != nullptr && function->kind() == ActivationKind::kGeluTanh;
 }
@@ -37,7 +37,7 @@ void FuseLinearGeluTanh(Fuser& fuser) {
     const auto& linear = static_cast<const Linear&>(*fuser.node(i).function);
     const ValueId pre = fuser.node(i).outputs[0];
     const auto gelu = fuser.Find<Activation>(
-        [&](const Node& node) { return node.inputs[0] == pre && IsOfGeluTanh<Activation>(node); });
+        [&](const Node& node) { return node.inputs[0] == pre && IsGeluTanh<Activation>(node); });
     if (linear.relu() || !gelu) continue;
     const bool keeps = fuser.FindReaders(pre).size() > 1 || !fuser.IsActivation(pre);
     if (keeps && fuser.spec(pre).shape[1] % kColumns != 0) continue;
@@ -57,7 +57,7 @@ void FuseLinearGeluTanhInputGradient(Fuser& fuser) {
     const std::vector<std::size_t> readers = fuser.FindReaders(dy);
     if (readers.size() != 1 || !fuser.IsActivation(dy)) continue;
     const Node& gelu = fuser.node(readers[0]);
-    if (!IsOfGeluTanh<ActivationGradient>(gelu) || gelu.inputs[0] != dy || gelu.inputs[1] == dy ||
+    if (!IsGeluTanh<ActivationGradient>(gelu) || gelu.inputs[0] != dy || gelu.inputs[1] == dy ||
         fuser.spec(dy).shape[1] % kColumns != 0) {
       continue;
     }

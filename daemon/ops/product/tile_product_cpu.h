@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "daemon/device/cpu/bf16_of_cpu.h"
+#include "daemon/device/cpu/detect_bf16.h"
 
 namespace gaccd {
 

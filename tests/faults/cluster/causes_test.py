@@ -87,7 +87,7 @@ class Causes(support.ClusterTest):
         self._kill_two("with-zero", 0, 5)
 
     @unittest.skipIf(why_no_memory_group(), why_no_memory_group())
-    def test_a_rank_without_memory_is_no_hosts_fault_the_second_time(self):
+    def test_a_second_out_of_memory_is_attributed_to_no_host(self):
         group = MEMORY / f"gaccd-causes-{os.getpid()}"
         group.mkdir()
         self.addCleanup(group.rmdir)

@@ -144,7 +144,7 @@ class Faults(support.ClusterTest):
             self.assertEqual(len(training.attempts()), 1)
 
     @unittest.skipUnless(ALL, "takes long")
-    def test_a_link_that_is_back_after_two_seconds_is_nobodys_end(self):
+    def test_a_link_that_returns_after_two_seconds_ends_no_rank(self):
         for moment in MOMENTS[1:]:
             with self.subTest(moment=moment):
                 training = self._training(f"flap-{moment}")

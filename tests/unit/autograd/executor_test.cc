@@ -11,7 +11,7 @@
 #include "daemon/autograd/add.h"
 #include "daemon/autograd/function.h"
 #include "daemon/autograd/simplify.h"
-#include "daemon/device/cpu/bf16_of_cpu.h"
+#include "daemon/device/cpu/detect_bf16.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/layout/reshape.h"
 #include "daemon/ops/loss/mean_squared_error.h"
@@ -121,7 +121,7 @@ TEST(ExecutorTest, ReportsEachGradientOnceWhenComplete) {
 TEST(ExecutorTest, ReluKeepsNaN) {
   for (const bool simplify : {true, false}) {
     for (const auto& [packed, bf16] : {std::pair{true, false}, {false, false}, {true, true}}) {
-      if (bf16 && Bf16OfCpu() == CpuBf16::kNone) continue;
+      if (bf16 && DetectCpuBf16() == CpuBf16::kNone) continue;
       GraphBench bench;
       const ValueId x = bench.Input("x", {33, 7});
       const ValueId h = bench.Apply(std::make_shared<Linear>(), {x, bench.Parameter("w1", {70, 7}),

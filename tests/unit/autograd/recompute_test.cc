@@ -82,7 +82,7 @@ class RandomTraining {
 
  private:
   ValueSpec RandomSpec() { return {{dice_(1, 100)}, DType::kF32}; }
-  ValueId Of(const std::vector<ValueId>& values, bool recent) {
+  ValueId Pick(const std::vector<ValueId>& values, bool recent) {
     const std::int64_t last = std::ssize(values) - 1;
     return values[static_cast<std::size_t>(recent ? dice_(std::max<std::int64_t>(0, last - 2), last)
                                                   : dice_(0, last))];
@@ -91,11 +91,11 @@ class RandomTraining {
   void AddForward() {
     Graph& graph = recorded_.graph;
     std::vector<ValueId> inputs;
-    for (std::int64_t i = dice_(1, 3); i > 0; --i) inputs.push_back(Of(values_, dice_(0, 4) > 0));
+    for (std::int64_t i = dice_(1, 3); i > 0; --i) inputs.push_back(Pick(values_, dice_(0, 4) > 0));
     if (dice_(0, 9) == 0) {  // as the running statistics of a micro-batch
       const auto step =
           std::make_shared<NumberedStep>(StepKind::kPlain, ++number_, std::vector{TargetSpec()});
-      ASSERT_OK(graph.ApplyToGradients(step, inputs, {Of(parameters_, false)}).status());
+      ASSERT_OK(graph.ApplyToGradients(step, inputs, {Pick(parameters_, false)}).status());
       return;
     }
     const ValueSpec first = graph.value(inputs[0]).spec;
@@ -112,13 +112,13 @@ class RandomTraining {
 
   void AddBackward() {
     Graph& graph = recorded_.graph;
-    std::vector<ValueId> inputs = {Of(values_, true)};
-    for (std::int64_t i = dice_(0, 2); i > 0; --i) inputs.push_back(Of(forward_, false));
+    std::vector<ValueId> inputs = {Pick(values_, true)};
+    for (std::int64_t i = dice_(0, 2); i > 0; --i) inputs.push_back(Pick(forward_, false));
     const auto spec = dice_(0, 1) == 0 ? RandomSpec() : TargetSpec();
     const auto step =
         std::make_shared<NumberedStep>(StepKind::kPlain, ++number_, std::vector{spec});
     std::optional<ValueId> target;
-    if (spec == TargetSpec()) target = Of(parameters_, false);
+    if (spec == TargetSpec()) target = Pick(parameters_, false);
     const auto made = ValueOrThrow(graph.ApplyToGradients(step, inputs, {target}));
     if (!target) values_.push_back(made[0]);
   }

@@ -157,9 +157,9 @@ TEST_F(FilesTest, CreatesAndListsFoldersWithinBound) {
   EXPECT_THAT(ListFolder(Path("x"), 1), HasKind(ErrorKind::kData));
   EXPECT_THAT(ListFolder(Path("none"), 1), HasKind(ErrorKind::kIo));
   EXPECT_THAT(MakeFolders(Path("x/b/c")), HasMessage(HasSubstr("Not a directory")));
-  EXPECT_EQ(FolderOf("a/b/c"), "a/b");
-  EXPECT_EQ(FolderOf("/c"), "/");
-  EXPECT_EQ(FolderOf("c"), ".");
+  EXPECT_EQ(ParentFolder("a/b/c"), "a/b");
+  EXPECT_EQ(ParentFolder("/c"), "/");
+  EXPECT_EQ(ParentFolder("c"), ".");
 }
 
 TEST_F(FilesTest, OneOfManyWritersCreatesFile) {

@@ -163,11 +163,11 @@ TEST_F(CkptCommandTest, PruneAppliesPolicyUnlessRunIsActive) {
   const CkptRequest request{
       .action = CkptAction::kPrune, .path = folder_.path(), .keep = {.newest = 1}};
   {
-    const auto lease = WriterLease::Take(folder_.Path("ckpt"), MakeOwnerName("55", 0));
+    const auto lease = WriterLease::Acquire(folder_.Path("ckpt"), MakeOwnerName("55", 0));
     EXPECT_THAT(RunCkptCommand(request), IsError(ErrorKind::kConfig, "job 55"));
   }
   {
-    const auto run = FolderOwner::Take(folder_.path(), MakeOwnerName("56", 0));
+    const auto run = FolderOwner::Acquire(folder_.path(), MakeOwnerName("56", 0));
     EXPECT_THAT(RunCkptCommand(request), IsError(ErrorKind::kConfig, "job 56"))
         << "it may be about to resume";
   }
@@ -180,12 +180,12 @@ TEST_F(CkptCommandTest, PruneAppliesPolicyUnlessRunIsActive) {
 // A requeued job continues what its earlier attempts saved, since its first epoch.
 TEST_F(CkptCommandTest, PruneBetweenAttemptsKeepsProgress) {
   const std::string folder = folder_.Path("ckpt");
-  const auto first = ValueOrThrow(WriterLease::Take(folder, MakeOwnerName("55", 0))).epoch();
+  const auto first = ValueOrThrow(WriterLease::Acquire(folder, MakeOwnerName("55", 0))).epoch();
   const CkptRequest request{.action = CkptAction::kPrune, .keep = {.newest = 1}};
   for (int prunes = 0; prunes < 2; ++prunes) EXPECT_OK(Run(request).verdict);
-  EXPECT_EQ(ValueOrThrow(WriterLease::Take(folder, MakeOwnerName("55", 1))).job_since(), first);
+  EXPECT_EQ(ValueOrThrow(WriterLease::Acquire(folder, MakeOwnerName("55", 1))).job_since(), first);
   EXPECT_OK(Run(request).verdict);
-  const auto other = ValueOrThrow(WriterLease::Take(folder, MakeOwnerName("56", 0)));
+  const auto other = ValueOrThrow(WriterLease::Acquire(folder, MakeOwnerName("56", 0)));
   EXPECT_EQ(other.job_since(), other.epoch());
 }
 

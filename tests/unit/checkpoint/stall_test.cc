@@ -300,9 +300,9 @@ TEST_F(StallTest, ReplacedWriterWritesNoManifest) {
 
 // What it says about the training is in no other file.
 TEST_F(StallTest, KeepsOldLeaseIfNewOneIsNotDurable) {
-  ASSERT_OK(WriterLease::Take(folder_.path(), Me()));
+  ASSERT_OK(WriterLease::Acquire(folder_.path(), Me()));
   disk.FailFolderWith(".epoch-000002");
-  EXPECT_THAT(WriterLease::Take(folder_.path(), Me()), HasKind(ErrorKind::kIo));
+  EXPECT_THAT(WriterLease::Acquire(folder_.path(), Me()), HasKind(ErrorKind::kIo));
   EXPECT_TRUE(PathExists(folder_.path() + "/.epoch-000001"));
 }
 

@@ -212,10 +212,10 @@ TEST(WriterTest, EndsRunAfterTooManyConsecutiveFailures) {
 
 TEST(LeaseTest, RefusesSecondWriterNamingFirst) {
   const TempFolder folder;
-  const auto first = ValueOrThrow(WriterLease::Take(folder.path(), MakeOwnerName("123", 0)));
+  const auto first = ValueOrThrow(WriterLease::Acquire(folder.path(), MakeOwnerName("123", 0)));
   EXPECT_EQ(first.epoch(), 1);
   const auto start = std::chrono::steady_clock::now();
-  const auto second = WriterLease::Take(folder.path(), MakeOwnerName("124", 0));
+  const auto second = WriterLease::Acquire(folder.path(), MakeOwnerName("124", 0));
   EXPECT_LT(std::chrono::steady_clock::now() - start, OwnerPatience().own_job) << "another job's";
   EXPECT_THAT(second, IsError(ErrorKind::kConfig, "is in use by job 123 (process "));
   EXPECT_TRUE(first.Check().ok());
@@ -223,7 +223,7 @@ TEST(LeaseTest, RefusesSecondWriterNamingFirst) {
 
 TEST(LeaseTest, WaitsForPreviousAttemptForGivenTime) {
   const TempFolder folder;
-  const auto first = ValueOrThrow(WriterLease::Take(folder.path(), MakeOwnerName("123", 0)));
+  const auto first = ValueOrThrow(WriterLease::Acquire(folder.path(), MakeOwnerName("123", 0)));
   const auto comm = MakeSingle();
   const CheckpointOptions options{.folder = folder.path(),
                                   .lease_patience = {.own_job = std::chrono::milliseconds(100)}};
@@ -235,7 +235,7 @@ TEST(LeaseTest, DoesNotWriteReplacedFolder) {
   const TempFolder folder;
   const std::string path = folder.path() + "/ckpt";
   std::filesystem::create_directory(path);
-  const auto lease = ValueOrThrow(WriterLease::Take(path, Me()));
+  const auto lease = ValueOrThrow(WriterLease::Acquire(path, Me()));
   EXPECT_TRUE(lease.Check().ok());
   std::filesystem::rename(path, folder.path() + "/moved");
   std::filesystem::create_directory(path);
@@ -244,42 +244,42 @@ TEST(LeaseTest, DoesNotWriteReplacedFolder) {
 
 TEST(LeaseTest, EpochsIncreaseAfterLostClaim) {
   const TempFolder folder;
-  EXPECT_EQ(WriterLease::Take(folder.path(), Me())->epoch(), 1);
-  EXPECT_EQ(WriterLease::Take(folder.path(), Me())->epoch(), 2);
+  EXPECT_EQ(WriterLease::Acquire(folder.path(), Me())->epoch(), 1);
+  EXPECT_EQ(WriterLease::Acquire(folder.path(), Me())->epoch(), 2);
   std::filesystem::remove(folder.path() + "/.epoch-000002");
   std::filesystem::create_directory(folder.path() + "/step-000000000001-e000007");
-  EXPECT_EQ(WriterLease::Take(folder.path(), Me())->epoch(), 8);
+  EXPECT_EQ(WriterLease::Acquire(folder.path(), Me())->epoch(), 8);
 }
 
 TEST(LeaseTest, LastEpochIsFinal) {
   const TempFolder folder;
   (void)folder.Write(".epoch-999999998", "job 9 process 1 on n2\n");
   {
-    const auto lease = ValueOrThrow(WriterLease::Take(folder.path(), Me()));
+    const auto lease = ValueOrThrow(WriterLease::Acquire(folder.path(), Me()));
     EXPECT_EQ(lease.epoch(), 999'999'999);
     EXPECT_TRUE(lease.Check().ok());
   }
-  EXPECT_THAT(WriterLease::Take(folder.path(), Me()), HasKind(ErrorKind::kData));
+  EXPECT_THAT(WriterLease::Acquire(folder.path(), Me()), HasKind(ErrorKind::kData));
 }
 
 TEST(LeaseTest, DeadOwnerOfThisHostDoesNotBlock) {
   const TempFolder folder;
   const pid_t child = ::fork();
   if (child == 0) {
-    const auto lease = WriterLease::Take(folder.path(), MakeOwnerName("9", 0));
+    const auto lease = WriterLease::Acquire(folder.path(), MakeOwnerName("9", 0));
     ::_exit(lease.ok() ? 0 : 1);  // without releasing it
   }
   // Ended, but nobody has asked how: in containers it may stay like that.
   siginfo_t info{};
   ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
   {
-    const auto lease = ValueOrThrow(WriterLease::Take(folder.path(), Me()));
+    const auto lease = ValueOrThrow(WriterLease::Acquire(folder.path(), Me()));
     EXPECT_EQ(lease.epoch(), 2);
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_EQ(status, 0);
-  EXPECT_EQ(WriterLease::Take(folder.path(), Me())->epoch(), 3);
+  EXPECT_EQ(WriterLease::Acquire(folder.path(), Me())->epoch(), 3);
 }
 
 TEST(LeaseTest, ReplacedWriterDoesNotCommit) {

@@ -75,7 +75,7 @@ class TrainTest(unittest.TestCase):
         self.assertGreater(saves[0]["dur_s"], 0)
         self.assertEqual(status["save_step"], 5)
 
-    def test_without_a_folder_only_who_asks_is_refused(self):
+    def test_without_a_folder_only_explicit_requests_are_refused(self):
         self.assertEqual(self.train().returncode, 0)
         done = self.train("--save-every-seconds=600")
         self.assertEqual((done.returncode, "--run-dir" in done.stderr), (64, True), done.stderr)
@@ -91,7 +91,7 @@ class PlanTest(unittest.TestCase):
         self.assertLessEqual(len(lines), 40)
         self.assertLessEqual(max(map(len, lines)), 80)
 
-    def test_of_a_job_it_has_the_updates_the_tail_the_decay_and_the_memory(self):
+    def test_plan_of_a_job_has_updates_tail_decay_and_memory(self):
         job = """name: "tail"
 model { layer { name: "fc" linear { in: 10 out: 1 } } loss { mean_squared_error {} } }
 data { train { synthetic { samples: 1050 } } }
@@ -116,7 +116,7 @@ batch { target: 100 }  optimizer { lr: 0.1 adamw { weight_decay: 0.5 } }  epochs
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("  not known      cannot open the data file 'x.npy'", done.stdout)
 
-    def test_a_batch_that_is_not_the_target_is_warned_of(self):
+    def test_a_batch_that_is_not_the_target_gives_a_warning(self):
         floor = ("plan", "--nodes=2", "--micro-batch=10", "--rounding=floor")
         self.assertIn("an update has 160 samples, the target is 5; it has at least one base batch; ",
                       run(*floor, "--target-batch=5").stderr)
@@ -143,7 +143,7 @@ batch { target: 100 }  optimizer { lr: 0.1 sgd {} }  epochs: 3
                 self.assertIn("  not known ", done.stdout)
                 self.assertIn("error (config, exit 78): ", done.stderr)
 
-    def test_of_a_pipeline_a_smaller_micro_batch_is_named_where_there_is_one(self):
+    def test_a_smaller_micro_batch_of_a_pipeline_is_suggested_if_it_exists(self):
         job = pathlib.Path(__file__).resolve().parents[3] / "slurm" / "examples" / "mlp.txtpb"
 
         def plan(micro_batch):
@@ -214,7 +214,7 @@ batch { target: 6000 }  optimizer { lr: 0.01 adamw {} }
             self.assertEqual((done.returncode, "--memory=SIZE" in done.stderr), (64, True), done.stderr)
             done = plan("--memory=20MB")
             self.assertEqual(done.returncode, 78)
-            self.assertRegex(done.stderr, r"needs \d+ bytes .* micro-batches of 1, .* and may hold 4000000 ")
+            self.assertRegex(done.stderr, r"needs \d+ bytes .* micro-batches of 1, .* and may use 4000000 ")
             self.assertEqual(plan().returncode, 0)
 
     def test_json_is_one_valid_line_with_the_promised_keys(self):
@@ -315,7 +315,7 @@ update 3 of 3, epoch 1: 2 samples
         self.assertEqual(done.returncode, 74)
 
 
-    def test_a_reader_that_leaves_is_no_crash(self):
+    def test_a_reader_that_closes_the_pipe_is_no_crash(self):
         """As `gaccd plan | head -1`, but surely gone before the first byte."""
         for args in (["plan", *THE_COMMAND], ["help"], ["version"]):
             read, write = os.pipe()
@@ -349,7 +349,7 @@ class JsonTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
-    def test_what_scripts_ask_has_stable_keys(self):
+    def test_keys_that_scripts_read_are_stable(self):
         with tempfile.TemporaryDirectory() as folder:
             done = run("train", f"--job={self.JOB}", "--target-batch=64", "--max-updates=3",
                        "--device=cpu", f"--run-dir={folder}")
@@ -403,7 +403,7 @@ class HelpTest(unittest.TestCase):
                      "srun-rc speed rebalance").split():
             self.assertIn(f"--{flag}", text)
 
-    def test_what_is_on_by_default_is_said(self):
+    def test_help_shows_flags_that_are_on_by_default(self):
         text = " ".join(run("help", "train").stdout.split())
         self.assertRegex(text, r"--group-by-length for texts [^(]* \(default true\)")
         self.assertNotIn("(default false)", text)
@@ -424,7 +424,7 @@ class HelpTest(unittest.TestCase):
             self.assertIn(f"\nTry: gaccd help {args[0]}\n", run(*args).stderr)
         self.assertIn("\nTry: gaccd help\n", run("--nonsense").stderr)
 
-    def test_help_wins_inside_a_step(self):
+    def test_help_has_priority_inside_a_step(self):
         step = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "0"}
         self.assertEqual(run("--help", **step).returncode, 0)
 
@@ -508,7 +508,7 @@ class BadInputTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("x 8 GPUs (default)", done.stdout)
 
-    def test_a_rank_says_who_it_is(self):
+    def test_a_rank_prints_its_rank_and_host(self):
         text = self.check(64, "usage", "--nodes=0", "--nodes=0", SLURM_STEP_ID="0",
                           SLURM_PROCID="17")
         self.assertTrue(text.startswith("gaccd: rank 17 on "), text)

@@ -43,7 +43,7 @@ def commands(page):
 
 
 class Docs(unittest.TestCase):
-    def test_links_lead_somewhere(self):
+    def test_links_have_targets(self):
         for page in PAGES:
             for link in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
                 if re.match(r"[a-z]+:", link):

@@ -56,7 +56,7 @@ class Kernels(unittest.TestCase):
         self.assertEqual(self.configure("-DCMAKE_CUDA_ARCHITECTURES=90-real"), ["sm_90"])
         self.assertEqual(self.configure(), ["sm_90"])
 
-    def test_installing_kernels_of_a_test_says_so(self):
+    def test_installing_kernels_of_a_test_is_reported(self):
         for flag, said in (("ON", False), ("OFF", True)):
             self.configure(f"-DGACCD_OPTIMISE_KERNELS={flag}")
             script = Path(self.build, "cmake_install.cmake").read_text()

@@ -83,7 +83,7 @@ class Prepare(unittest.TestCase):
             f"masked {{ mask_token: {words['[MASK]']} special_token: [{special}] }} }} }}"), 2)
         self.assertFalse(set(sides[0]) & set(sides[1]))
 
-    def test_of_few_texts_that_differ_one_is_held_out_and_one_is_not(self):
+    def test_a_part_of_few_texts_is_held_out(self):
         for share in ("0.001", "0.999"):
             text = self.file("a.txt", "one\ntwo\nthree\n")
             said = self.run_it("--for=bert", f"--eval-share={share}", "--length=8", text, out=share)
@@ -94,7 +94,7 @@ class Prepare(unittest.TestCase):
         self.assertIn("expected at least 2 different texts for --eval-share=0.1, found 1", said)
         self.assertIn("held out: nothing", self.run_it("--for=bert", "--eval-share=0", f"{self.dir}/b.txt"))
 
-    def test_of_a_single_text_the_end_is_held_out(self):
+    def test_the_end_of_a_single_text_is_held_out(self):
         lines = [f"the line {i}\n" for i in range(100)]
         said = self.run_it("--for=gpt", "--eval-share=0.2", "--length=64", self.file("a.txt", "".join(lines)))
         self.assertRegex(said, r"held out: [12]\d(\.\d)? % of the tokens")
@@ -134,7 +134,7 @@ class Prepare(unittest.TestCase):
             for i, found in enumerate(cases.values()):
                 self.assertEqual(sum(segments[width * i:width * i + width]), found[1] + 1, found)
 
-    def test_the_saved_tokenizer_says_what_stands_around_a_text_and_where_it_is_cut(self):
+    def test_the_saved_tokenizer_has_the_special_tokens_and_the_length(self):
         self.run_it("--for=bert", "--text=review", "--vocabulary=400", "--length=12", self.reviews())
         saved = json.loads((self.dir / "out/tokenizer.json").read_text())
         self.assertEqual([next(iter(part.values()))["id"] for part in saved["post_processor"]["single"]],
@@ -205,7 +205,7 @@ class Prepare(unittest.TestCase):
         self.assertIn("has tokenizer.json, train.tokens.npy, train.lengths.npy, data.txtpb, data.json", said)
         self.assertEqual({path.name: path.read_bytes() for path in (self.dir / "out").iterdir()}, before)
 
-    def test_a_stream_says_the_text_again(self):
+    def test_a_stream_decodes_to_the_text(self):
         text = "In the beginning God created the heaven and the earth. 起初\n" * 20
         self.run_it("--for=gpt", "--eval-share=0", "--vocabulary=400", self.file("b.txt", text))
         _, stream = load(self.dir / "out/train.stream.npy")
@@ -307,7 +307,7 @@ class Prepare(unittest.TestCase):
                 self.assertIn(says, self.run_it("--for=bert", *args, code=code))
                 self.assertFalse((self.dir / "out").exists())
 
-    def test_a_command_line_that_is_none_is_64(self):
+    def test_invalid_command_line_exits_64(self):
         for words in ([], ["--for=bert"], ["--for=cnn", "--out=x", "y"], ["--for=bert", "--no", "y"]):
             run = subprocess.run([str(PREPARE), *words], capture_output=True, text=True, check=False)
             self.assertEqual(run.returncode, 64, run.stderr)

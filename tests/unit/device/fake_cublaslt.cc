@@ -63,7 +63,7 @@ void FillWithOnes(void* d, const FakeLayout& layout) {
   }
 }
 
-const FakeAlgorithm* Of(const cublasLtMatmulAlgo_t& algorithm) {
+const FakeAlgorithm* FindAlgorithm(const cublasLtMatmulAlgo_t& algorithm) {
   const auto at =
       std::ranges::find(fake.offered, static_cast<int>(algorithm.data[0]), &FakeAlgorithm::id);
   return at == fake.offered.end() ? nullptr : &*at;
@@ -93,7 +93,7 @@ cublasStatus_t AlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixL
                          cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                          const cublasLtMatmulAlgo_t* algorithm,
                          cublasLtMatmulHeuristicResult_t* result) {
-  const FakeAlgorithm* const one = Of(*algorithm);
+  const FakeAlgorithm* const one = FindAlgorithm(*algorithm);
   if (one == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
   result->workspaceSize = one->workspace;
   return one->checked;
@@ -106,7 +106,7 @@ cublasStatus_t Matmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void*, const
                       cudaStream_t stream) {
   const cublasStatus_t status = Enter("cublasLtMatmul");
   if (status != CUBLAS_STATUS_SUCCESS) return status;
-  const FakeAlgorithm* const one = Of(*algorithm);
+  const FakeAlgorithm* const one = FindAlgorithm(*algorithm);
   if (one == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
   ++fake.runs[one->id];
   if (one->runs != CUBLAS_STATUS_SUCCESS) return one->runs;

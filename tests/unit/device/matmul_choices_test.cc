@@ -57,7 +57,7 @@ class MatmulChoicesTest : public ::testing::Test {
     MatmulChoices choices(folder_, Key());
     choices.Add(Choice(m, fill), Source::kTimed);
     choices.Save();
-    EXPECT_THAT(choices.TakeNotes(), IsEmpty());
+    EXPECT_THAT(choices.DrainNotes(), IsEmpty());
   }
 
   const std::string parent_ = StrCat(::testing::TempDir(), "gaccd-choices-", getpid());
@@ -115,7 +115,7 @@ TEST_F(MatmulChoicesTest, WritesNothingWithoutFolder) {
   choices.Save();
   EXPECT_EQ(choices.path(), "");
   EXPECT_NE(choices.Find(Choice(32, 1).spec), nullptr);
-  EXPECT_THAT(choices.TakeNotes(), IsEmpty());
+  EXPECT_THAT(choices.DrainNotes(), IsEmpty());
 }
 
 TEST_F(MatmulChoicesTest, WritesOnlyTimedChoices) {
@@ -173,7 +173,7 @@ TEST_F(MatmulChoicesTest, FileDependsOnGpuDriverAndLibrary) {
     Write(ToText(other, {Choice(32, 1)}));
     MatmulChoices foreign(folder_, Key());
     EXPECT_EQ(foreign.FindKept(Choice(32, 1).spec), nullptr);
-    EXPECT_THAT(foreign.TakeNotes(), Contains(HasSubstr("not for this GPU")));
+    EXPECT_THAT(foreign.DrainNotes(), Contains(HasSubstr("not for this GPU")));
   }
 }
 
@@ -198,7 +198,7 @@ TEST_F(MatmulChoicesTest, ReportsAndReplacesDamagedFile) {
        {std::string(), std::string("rubbish"), std::string(3 << 20, '1'), std::string(100, '\0')}) {
     Write(text);
     MatmulChoices choices(folder_, Key());
-    EXPECT_THAT(choices.TakeNotes(), Contains(HasSubstr(choices.path())));
+    EXPECT_THAT(choices.DrainNotes(), Contains(HasSubstr(choices.path())));
     choices.Add(Choice(32, 1), Source::kTimed);
     choices.Save();
     EXPECT_NE(MatmulChoices(folder_, Key()).FindKept(Choice(32, 1).spec), nullptr);
@@ -209,7 +209,7 @@ TEST_F(MatmulChoicesTest, ReportsUnwritableFolder) {
   MatmulChoices choices("/proc/gaccd", Key());
   choices.Add(Choice(32, 1), Source::kTimed);
   choices.Save();
-  EXPECT_THAT(choices.TakeNotes(), Contains(HasSubstr("not kept")));
+  EXPECT_THAT(choices.DrainNotes(), Contains(HasSubstr("not kept")));
 }
 
 // At every moment the file is whole and has the choice that was there before. Two writers at the
@@ -225,11 +225,11 @@ TEST_F(MatmulChoicesTest, ManyProcessesWriteConcurrently) {
       bool whole = true;
       for (int i = 0; i < 50; ++i) {
         MatmulChoices choices(folder_, Key());
-        whole = whole && choices.TakeNotes().empty() &&
+        whole = whole && choices.DrainNotes().empty() &&
                 choices.FindKept(Choice(1000, 1).spec) != nullptr;
         choices.Add(Choice(1 + p * 100 + i, 2), Source::kTimed);
         choices.Save();
-        whole = whole && choices.TakeNotes().empty();
+        whole = whole && choices.DrainNotes().empty();
       }
       _exit(whole ? 0 : 1);
     }

@@ -110,7 +110,7 @@ TEST_F(MatmulCudaTest, RejectsAlgorithmWithWrongGelu) {
       standin::SetCublasLt({.drops_tail = 0});
       context_ = MakeContext({});
       ExpectNear(Compute(example), example);
-      EXPECT_THAT(context_->choices().TakeWarnings(),
+      EXPECT_THAT(context_->choices().DrainWarnings(),
                   ElementsAre(HasSubstr("45 terms or computes GELU wrongly")))
           << ToText(spec);
     }
@@ -194,7 +194,7 @@ TEST_F(MatmulCudaTest, RejectsAlgorithmThatDropsTail) {
           EXPECT_EQ(Compute(example), Expected(example)) << ToText(spec);
         }
       }
-      const auto warnings = context_->choices().TakeWarnings();
+      const auto warnings = context_->choices().DrainWarnings();
       if (timed || algorithm == 0) {
         EXPECT_THAT(warnings, testing::SizeIs(9));
         EXPECT_THAT(warnings, testing::Each(HasSubstr("leaves out the last of its 45 terms")));
@@ -381,7 +381,7 @@ TEST_F(MatmulCudaTest, UsesFirstAlgorithmWithoutMemoryForTrial) {
   context_ = MakeContext({});
   const MatmulCudaSpec large{.m = 512, .n = 512, .k = 512};
   ASSERT_OK(MatmulCuda::Prepare(*context_, large));
-  EXPECT_THAT(context_->choices().TakeWarnings(),
+  EXPECT_THAT(context_->choices().DrainWarnings(),
               testing::ElementsAre(
                   testing::AllOf(HasSubstr("not tried"), HasSubstr("no memory on the GPU"))));
   EXPECT_EQ(context_->choices().timed(), 0);

@@ -74,7 +74,7 @@ TEST_F(MatmulFusionTest, IsUnknownIfUntimed) {
 TEST_F(MatmulFusionTest, IsUnknownWithoutMemoryAndReturnsOtherErrors) {
   const auto context = MakeContext(kTimed);
   EXPECT_EQ(IsFaster(*context, Status(ErrorKind::kOs, "no room")).value(), std::nullopt);
-  EXPECT_THAT(context->choices().TakeWarnings(), ElementsAre(HasSubstr("no room")));
+  EXPECT_THAT(context->choices().DrainWarnings(), ElementsAre(HasSubstr("no room")));
   EXPECT_FALSE(IsFaster(*context, Status(ErrorKind::kUnavailable, "lost")).ok());
 }
 

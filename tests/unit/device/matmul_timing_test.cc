@@ -79,7 +79,7 @@ TEST_F(MatmulTimingTest, ChoosesFastestAndTimesEachOnce) {
   EXPECT_EQ(context->choices().timed(), 1);
   EXPECT_EQ(Prepared(*context, kOther), 2);
   EXPECT_EQ(context->choices().timed(), 2);
-  EXPECT_THAT(context->choices().TakeNotes(), IsEmpty());
+  EXPECT_THAT(context->choices().DrainNotes(), IsEmpty());
 }
 
 TEST_F(MatmulTimingTest, NextRunReadsFileAfterOneTrial) {
@@ -124,7 +124,7 @@ TEST_F(MatmulTimingTest, RejectsAlgorithmThatDropsTerms) {
   fake_.offered[1].drops_tail = true;
   const auto context = MakeContext();
   EXPECT_EQ(Prepared(*context, kSpec), 3);
-  EXPECT_THAT(context->choices().TakeWarnings(),
+  EXPECT_THAT(context->choices().DrainWarnings(),
               ElementsAre(HasSubstr("leaves out the last of its 32 terms")));
   fake_.offered[0].drops_tail = true;
   EXPECT_EQ(Prepared(*MakeContext(CudaNumerics{}), kOther), 3);
@@ -144,7 +144,7 @@ TEST_F(MatmulTimingTest, RetimesKeptChoiceThatLibraryRefuses) {
   fake_.offered[1].microseconds = 4000;
   const auto context = MakeContext();
   EXPECT_EQ(Prepared(*context, kSpec), 3);
-  EXPECT_THAT(context->choices().TakeNotes(),
+  EXPECT_THAT(context->choices().DrainNotes(),
               Contains(HasSubstr("the kept choice cannot be used")));
   EXPECT_EQ(context->choices().timed(), 1);
   context->choices().Save();
@@ -169,7 +169,7 @@ TEST_F(MatmulTimingTest, RetimesAfterDamagedFile) {
   const auto context = MakeContext();
   EXPECT_EQ(Prepared(*context, kSpec), 2);
   EXPECT_EQ(context->choices().timed(), 1);
-  EXPECT_THAT(context->choices().TakeNotes(), Contains(HasSubstr("are not used")));
+  EXPECT_THAT(context->choices().DrainNotes(), Contains(HasSubstr("are not used")));
 }
 
 TEST_F(MatmulTimingTest, RetimesForNewerLibrary) {
@@ -185,7 +185,7 @@ TEST_F(MatmulTimingTest, ReportsLibraryOverridesAndKeepsNothing) {
   const auto context = MakeContext();
   ASSERT_EQ(unsetenv("NVIDIA_TF32_OVERRIDE"), 0);
   EXPECT_EQ(context->choices().path(), "");
-  EXPECT_THAT(context->choices().TakeNotes(), Contains(HasSubstr("NVIDIA_TF32_OVERRIDE=0")));
+  EXPECT_THAT(context->choices().DrainNotes(), Contains(HasSubstr("NVIDIA_TF32_OVERRIDE=0")));
 }
 
 TEST_F(MatmulTimingTest, RefusesOlderLibrary) {
@@ -215,7 +215,7 @@ TEST_F(MatmulTimingTest, UsesFirstUsableWithoutMemoryForTrial) {
   standin::Reset({.memory_bytes = CudaContext::kWorkspaceBytes + (1 << 20)});
   const auto context = MakeContext();
   EXPECT_EQ(Prepared(*context, MatmulCudaSpec{.m = 256, .n = 256, .k = 2048}), 3);
-  EXPECT_THAT(context->choices().TakeWarnings(),
+  EXPECT_THAT(context->choices().DrainWarnings(),
               Contains(testing::AllOf(HasSubstr("not tried"), HasSubstr("no memory on the GPU"))));
   EXPECT_EQ(context->choices().timed(), 0);
 }
@@ -228,7 +228,7 @@ TEST_F(MatmulTimingTest, AnswersThatMeanNotSupported) {
     EXPECT_EQ(MatmulCuda::TryPrepare(*context, kSpec).value(), nullptr) << status;
     EXPECT_FALSE(MatmulCuda::Prepare(*context, kSpec).ok()) << status;
   }
-  EXPECT_THAT(context->choices().TakeNotes(), Contains(HasSubstr("calls it invalid")));
+  EXPECT_THAT(context->choices().DrainNotes(), Contains(HasSubstr("calls it invalid")));
   fake_.heuristic = CUBLAS_STATUS_SUCCESS;
   fake_.offered.clear();
   EXPECT_EQ(MatmulCuda::TryPrepare(*context, kSpec).value(), nullptr);

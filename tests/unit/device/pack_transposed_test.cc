@@ -9,7 +9,7 @@
 #include <numeric>
 #include <vector>
 
-#include "daemon/device/cpu/bf16_of_cpu.h"
+#include "daemon/device/cpu/detect_bf16.h"
 #include "daemon/device/cpu/pack_bf16.h"
 #include "daemon/tensor/bf16.h"
 
@@ -100,7 +100,7 @@ TEST(PackBf16, RoundsAndPlacesEveryElement) {
 
 // The layout is oneDNN's: if a new version packs otherwise, this says so.
 TEST(PackBf16, EqualsLibraryPacking) {
-  if (Bf16OfCpu() == CpuBf16::kNone) GTEST_SKIP() << "this CPU has " << Name(Bf16OfCpu());
+  if (DetectCpuBf16() == CpuBf16::kNone) GTEST_SKIP() << "this CPU has " << Name(DetectCpuBf16());
   using Tag = dnnl::memory::format_tag;
   using Type = dnnl::memory::data_type;
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);

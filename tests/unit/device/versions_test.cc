@@ -9,22 +9,22 @@ namespace gaccd {
 namespace {
 
 LibraryVersions Library(const char* name, int compiled, int loaded) {
-  return {.name = name, .compiled = VersionOfCode(compiled), .loaded = VersionOfCode(loaded)};
+  return {.name = name, .compiled = DecodeVersion(compiled), .loaded = DecodeVersion(loaded)};
 }
 
 TEST(Versions, DecodesLibraryVersions) {
   EXPECT_EQ(ToText(CudaVersion(13000)), "13.0.0");
   EXPECT_EQ(ToText(CudaVersion(12080)), "12.8.0");
-  EXPECT_EQ(ToText(VersionOfCode(130100)), "13.1.0");
-  EXPECT_EQ(ToText(VersionOfCode(91900)), "9.19.0");
-  EXPECT_EQ(ToText(VersionOfCode(22809)), "2.28.9");
+  EXPECT_EQ(ToText(DecodeVersion(130100)), "13.1.0");
+  EXPECT_EQ(ToText(DecodeVersion(91900)), "9.19.0");
+  EXPECT_EQ(ToText(DecodeVersion(22809)), "2.28.9");
 }
 
 TEST(Versions, RefusesTooOldNamingBothVersions) {
   std::vector<LibraryVersions> libraries = {
       Library("cuBLASLt", 130100, 129105), Library("cuDNN", 91900, 91900),
       Library("NCCL", 22809, 22605), Library("other NCCL", 22809, 22703)};
-  libraries[2].oldest = libraries[3].oldest = VersionOfCode(22700);
+  libraries[2].oldest = libraries[3].oldest = DecodeVersion(22700);
   EXPECT_THAT(CheckNotOlder(libraries),
               IsError(ErrorKind::kUnavailable, "cuBLASLt: expected 13.0.0 or newer, found 12.91.5",
                       "NCCL: expected 2.27.0 or newer, found 2.26.5", Not(HasSubstr("cuDNN")),
@@ -35,7 +35,7 @@ TEST(Versions, AcceptsNewerAndMissing) {
   std::vector<LibraryVersions> libraries = {Library("cuDNN", 91900, 92100),
                                             Library("cuBLASLt", 130100, 140000)};
   libraries.push_back(
-      {.name = "NCCL", .compiled = VersionOfCode(22809), .detail = "cannot load libnccl.so.2"});
+      {.name = "NCCL", .compiled = DecodeVersion(22809), .detail = "cannot load libnccl.so.2"});
   EXPECT_TRUE(CheckNotOlder(libraries).ok());
   EXPECT_EQ(ToText(libraries.back()),
             "NCCL not found (compiled with 2.28.9): cannot load libnccl.so.2");

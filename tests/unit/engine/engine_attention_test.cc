@@ -60,7 +60,7 @@ std::vector<double> TrainLosses(const EngineChoice& choice, Precision precision)
     EXPECT_TRUE(engine->Audit().ok());
     EXPECT_TRUE(engine->Optimize().ok());
     EXPECT_TRUE(engine->End().ok());
-    const auto result = engine->TakeResult(/*wait=*/true).value();
+    const auto result = engine->PopResult(/*wait=*/true).value();
     losses.push_back(result->loss);
   }
   return losses;

@@ -148,7 +148,7 @@ TEST_F(CudaEngineTest, ProbeIsOfFailedUpdate) {
         GACCD_RETURN_IF_ERROR(RunUpdate(engine, batches, program, settings));
       }
       EXPECT_EQ(engine.updates_in_flight(), choice.device == Device::kCuda ? 1 : 0);
-      EXPECT_FALSE(engine.TakeResult(/*wait=*/true).ok());
+      EXPECT_FALSE(engine.PopResult(/*wait=*/true).ok());
       // Of the third update, on both devices.
       for (std::int64_t i = 0; engine.updates_in_flight() == 0 && i < program.computed; ++i) {
         (void)batches.Next();

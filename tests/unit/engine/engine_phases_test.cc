@@ -41,7 +41,7 @@ Status RunCalls(Engine& engine, const std::vector<NamedCall>& calls) {
 
 Result<std::optional<UpdateResult>> RunAndTake(Engine& engine) {
   GACCD_RETURN_IF_ERROR(RunCalls(engine, Phases()));
-  return engine.TakeResult(/*wait=*/true);
+  return engine.PopResult(/*wait=*/true);
 }
 
 TEST(EnginePhasesTest, RunsEveryPhaseOnceInOrder) {
@@ -53,7 +53,7 @@ TEST(EnginePhasesTest, RunsEveryPhaseOnceInOrder) {
           RunCalls(engine, {phases.begin(), phases.begin() + static_cast<long>(last) + 1}).ok());
       const bool again = last + 1 == phases.size() && next.name == "Begin";
       if (again) {
-        ASSERT_TRUE((*engine).TakeResult(true).ok());
+        ASSERT_TRUE((*engine).PopResult(true).ok());
       }
       const bool micro_step = next.name == "MicroStep" && last < 3;
       const bool follows = last + 1 < phases.size() && next.name == phases[last + 1].name;
@@ -78,7 +78,7 @@ TEST(EnginePhasesTest, WindowIsAccessibleOnlyInsideUpdate) {
   EXPECT_EQ((*engine).Window().value(), (WindowShare{.samples = 8, .loss_sum = 3, .divisor = 7}));
   gradients.pop_back();
   EXPECT_THAT((*engine).SetWindow(gradients, {}), HasKind(ErrorKind::kInternal));
-  EXPECT_FALSE((*engine).TakeResult(true).value().has_value()) << "it has not ended";
+  EXPECT_FALSE((*engine).PopResult(true).value().has_value()) << "it has not ended";
 }
 
 TEST(EnginePhasesTest, BuffersHaveTheirSize) {
@@ -118,13 +118,13 @@ TEST(EnginePhasesTest, AppliesDivisorToNormClipAndGradients) {
   };
   ASSERT_TRUE(RunCalls(engine, calls).ok());
   EXPECT_EQ(engine->page.inputs.prediction_weight, 4.0F / 20);
-  const auto result = (*engine).TakeResult(true).value();
+  const auto result = (*engine).PopResult(true).value();
   EXPECT_EQ(result->divisor, 10);
   EXPECT_EQ(result->grad_norm, 3 * 2.0 / 4);
   EXPECT_EQ(engine->page.verdict.gradient_scale, 0.5F) << "not longer than clip_norm";
   calls[0].call = [](Engine& e) { return e.Begin({.samples = 20, .clip_norm = 0.75}); };
   ASSERT_TRUE(RunCalls(engine, calls).ok());
-  EXPECT_EQ((*engine).TakeResult(true).value()->grad_norm, 6);
+  EXPECT_EQ((*engine).PopResult(true).value()->grad_norm, 6);
   EXPECT_EQ(engine->page.verdict.gradient_scale, 2.0F * 0.75F / 6);
   std::vector<float> gradients(static_cast<std::size_t>(ModelOfFakes().layout().size()));
   ASSERT_TRUE((*engine).GetGradients(gradients).ok());
@@ -150,7 +150,7 @@ TEST(EnginePhasesTest, DetectsLostMicroBatch) {
   calls.erase(calls.begin() + 2);
   ASSERT_TRUE(RunCalls(engine, calls).ok());
   EXPECT_EQ(engine->page.verdict.idle, 1);
-  EXPECT_THAT((*engine).TakeResult(true),
+  EXPECT_THAT((*engine).PopResult(true),
               IsError(ErrorKind::kInternal, "the plan has 20 samples", "rank 0: 12"));
 }
 
@@ -178,7 +178,7 @@ TEST(EnginePhasesTest, OptimizerUpdatesExcludeSkipped) {
   std::vector<NamedCall> rest = Phases();
   rest.erase(rest.begin());
   ASSERT_TRUE(RunCalls(engine, rest).ok());
-  ASSERT_TRUE((*engine).TakeResult(true).ok());
+  ASSERT_TRUE((*engine).PopResult(true).ok());
   EXPECT_EQ((*engine).optimizer_updates(), 1);
   engine->squares = std::nan("");
   ASSERT_TRUE(RunAndTake(engine).ok());
@@ -191,7 +191,7 @@ TEST(EnginePhasesTest, OptimizerUpdatesExcludeSkipped) {
     return e.SetWindow(std::vector<float>(size), {.samples = 3, .divisor = 3});
   };
   ASSERT_TRUE(RunCalls(engine, restored).ok());
-  EXPECT_THAT((*engine).TakeResult(true),
+  EXPECT_THAT((*engine).PopResult(true),
               HasMessage(HasSubstr("the ranks counted 11 (rank 0: 11)")));
   EXPECT_EQ((*engine).optimizer_updates(), 1) << "a wrong count";
   EXPECT_EQ(engine->inputs_sent, 1) << "a probe has the inputs of the update that failed";

@@ -13,7 +13,7 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
-#include "daemon/device/cpu/bf16_of_cpu.h"
+#include "daemon/device/cpu/detect_bf16.h"
 #include "daemon/train/update.h"
 #include "tests/support/engine_runs.h"
 #include "tests/support/status_matchers.h"
@@ -283,8 +283,8 @@ TEST(EngineTest, FailedAuditChangesNothing) {
 // RunEngine() compares what they give.
 TEST(EngineTest, EvaluatesAverages) {
   for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
-    if (precision == Precision::kBF16 && Bf16OfCpu() == CpuBf16::kNone) {
-      GTEST_SKIP() << "bf16 is left out: this CPU has " << Name(Bf16OfCpu());
+    if (precision == Precision::kBF16 && DetectCpuBf16() == CpuBf16::kNone) {
+      GTEST_SKIP() << "bf16 is left out: this CPU has " << Name(DetectCpuBf16());
     }
     EngineCase test{.ranks = 3, .micro = 5, .target = 33, .updates = 4};
     test.optimizer.ema = EmaSpec{0.9};

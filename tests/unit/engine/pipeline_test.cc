@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/device/cpu/bf16_of_cpu.h"
+#include "daemon/device/cpu/detect_bf16.h"
 #include "tests/sanitized.h"
 #include "tests/support/pipeline_runs.h"
 #include "tests/unit/optim/every_optimizer.h"
@@ -97,8 +97,8 @@ TEST(Pipelines, FrozenParametersAveragesAndEmptyPipeline) {
     ExpectWhole(test, 2, PipelineSchedule::kZeroBubble, 2e-4);
     return;
   }
-  if (Bf16OfCpu() == CpuBf16::kNone) {
-    GTEST_SKIP() << "f32 passed; bf16 is left out: this CPU has " << Name(Bf16OfCpu());
+  if (DetectCpuBf16() == CpuBf16::kNone) {
+    GTEST_SKIP() << "f32 passed; bf16 is left out: this CPU has " << Name(DetectCpuBf16());
   }
   test.numerics.precision = Precision::kBF16;
   ExpectWhole(test, 2, PipelineSchedule::kGpipe);
@@ -172,8 +172,8 @@ TEST(Pipelines, ShardedStagesShareTiedWeights) {
 
 // The copies in 16 bits of all ranks are those of the parameters that were gathered.
 TEST(Pipelines, ShardedBf16StagesEqualUnsharded) {
-  if (!OnGpus() && Bf16OfCpu() == CpuBf16::kNone) {
-    GTEST_SKIP() << "this CPU has " << Name(Bf16OfCpu());
+  if (!OnGpus() && DetectCpuBf16() == CpuBf16::kNone) {
+    GTEST_SKIP() << "this CPU has " << Name(DetectCpuBf16());
   }
   EngineCase test = DividedCase(Precision::kBF16);
   const EngineRun plain = FirstOfStages(test);

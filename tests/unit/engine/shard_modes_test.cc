@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "daemon/device/cpu/bf16_of_cpu.h"
+#include "daemon/device/cpu/detect_bf16.h"
 #include "daemon/tensor/shard_layout.h"
 #include "daemon/train/update.h"
 #include "tests/sanitized.h"
@@ -148,7 +148,7 @@ std::vector<ShardCase> ShardCases() {
 TEST(ShardModes, AreBitIdenticalToUnsharded) {
   for (auto& [test, on_cpus, on_gpus] : ShardCases()) {
     const bool in_bf16 = test.numerics.precision == Precision::kBF16;
-    if (in_bf16 && !OnGpus() && Bf16OfCpu() == CpuBf16::kNone) continue;
+    if (in_bf16 && !OnGpus() && DetectCpuBf16() == CpuBf16::kNone) continue;
     for (const Nodes& nodes : OnGpus() ? on_gpus : on_cpus) {
       SCOPED_TRACE(test.name);
       ExpectTheBitsOfUnsharded(nodes, test);

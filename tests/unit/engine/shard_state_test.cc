@@ -129,7 +129,7 @@ void ExpectTrafficOfTheFormula(const Nodes& nodes, EngineCase test) {
   for (const Sharding mode : kAllModes) {
     SCOPED_TRACE(StrCat(DescribeSharding(mode, nodes), ", ", test.target, " samples"));
     // GPUs do not send the gaps between the messages of a gradient that is not sharded.
-    if (OnGpus() && ShardGrid::Of(mode, ranks).parts() == 1) continue;
+    if (OnGpus() && ShardGrid::Make(mode, ranks).parts() == 1) continue;
     test.shard = mode;
     const CommTraffic found = TrafficOfUpdates(nodes, test);
     CommTraffic update = UpdateTraffic(mode, layout, ranks);

@@ -158,7 +158,7 @@ TEST(ShardLayoutTest, PartsAreContiguousEqualBlocks) {
         EXPECT_EQ(shards.elements()[r], part.elements);
         EXPECT_EQ(shards.blocks()[r],
                   (part.elements + FlatLayout::kBlock - 1) / FlatLayout::kBlock);
-        EXPECT_EQ(OptimizerRanges::Of(layout, part).elements(), part.state_elements);
+        EXPECT_EQ(OptimizerRanges::Make(layout, part).elements(), part.state_elements);
         end = {.first = part.first + part.elements,
                .state_first = part.state_first + part.state_elements};
       }
@@ -186,7 +186,7 @@ TEST(ShardGridTest, RanksBeyondSmallestNodeOwnNothing) {
   for (const auto& [mode, parts] :
        {std::pair(Sharding::kOptimizer, 5), std::pair(Sharding::kNode, 2),
         std::pair(Sharding::kNodeOptimizer, 4)}) {
-    const ShardGrid grid = ShardGrid::Of(mode, Nodes{3, 2});
+    const ShardGrid grid = ShardGrid::Make(mode, Nodes{3, 2});
     EXPECT_EQ(grid.parts(), parts) << Name(mode);
     const ShardLayout shards = ShardLayout::Make(layout, parts);
     std::vector<ShardPart> owned(5);

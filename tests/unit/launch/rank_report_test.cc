@@ -64,7 +64,7 @@ TEST(RankReport, DescribesThisProcess) {
   };
   const GpuProbe probe{.gpus = {{.device = 0, .name = "G", .uuid = "GPU-7", .pci = "0000:1b:00.0"}},
                        .problem = ""};
-  const RankReport report = ReportOfThisRank(*comm, probe, environment);
+  const RankReport report = MakeRankReport(*comm, probe, environment);
   EXPECT_EQ(report.uuid, "GPU-7");
   EXPECT_EQ(report.gpus, 1);
   EXPECT_GE(report.cpu_count, 1);
@@ -77,10 +77,10 @@ TEST(RankReport, DescribesThisProcess) {
 
 TEST(RankReport, LoadsGpuLibrariesOnRequest) {
   const auto comm = MakeSingle();
-  const RankReport loaded = ReportOfThisRank(*comm, {}, ProcessEnvironment());
-  RankReport report = ReportOfThisRank(*comm, {}, ProcessEnvironment(), false);
+  const RankReport loaded = MakeRankReport(*comm, {}, ProcessEnvironment());
+  RankReport report = MakeRankReport(*comm, {}, ProcessEnvironment(), false);
   EXPECT_EQ(report.cublaslt + report.cudnn + report.nccl + report.cuda + report.driver, "");
-  TakeGpuLibraries(loaded, report);
+  CopyGpuLibraries(loaded, report);
   EXPECT_EQ(EncodeReport(report), EncodeReport(loaded));
 }
 

@@ -416,9 +416,10 @@ TEST(Heartbeat, MessageNamesRankHostAndOperation) {
                       Absence::kSilent,
                       milliseconds(5'100),
                       {.phase = Phase::kCompute, .micro_step = 2, .update = 11}};
-  EXPECT_EQ(Describe(lost, topology),
-            "rank 1 on n1 has been silent for 5.1 s: stopped or cut off; last seen in compute of "
-            "update 12, micro-step 3");
+  EXPECT_EQ(
+      Describe(lost, topology),
+      "rank 1 on n1 has been silent for 5.1 s: stopped or disconnected; last seen in compute of "
+      "update 12, micro-step 3");
   LostRank reduces = lost;
   reduces.last.phase = Phase::kReduce;
   EXPECT_THAT(Describe(reduces, topology), testing::EndsWith("last seen in reduce of update 12"));

@@ -25,7 +25,7 @@ class DetectorTest : public ::testing::Test {
       now_ += milliseconds(100);
       for (int rank = 0; rank < world_; ++rank) {
         if (std::find(silent.begin(), silent.end(), rank) == silent.end()) {
-          detector_->Heard(rank, progress_[static_cast<std::size_t>(rank)], now_);
+          detector_->OnBeat(rank, progress_[static_cast<std::size_t>(rank)], now_);
         }
       }
       if (auto lost = detector_->Tick(now_)) return lost;
@@ -49,9 +49,9 @@ TEST_F(DetectorTest, ReportsNoneWhileAllSendHeartbeats) {
 TEST_F(DetectorTest, ReportsClosedConnectionButNotGoodbye) {
   Watch(3);
   detector_->OnGoodbye(2);
-  detector_->Ended(2);
+  detector_->OnDisconnect(2);
   EXPECT_FALSE(Pass(milliseconds(20'000), {2}));
-  detector_->Ended(1);
+  detector_->OnDisconnect(1);
   const auto lost = Pass(milliseconds(100), {1, 2});
   ASSERT_TRUE(lost);
   EXPECT_EQ(lost->rank, 1);

@@ -57,7 +57,7 @@ TEST(GraphValueTest, ViewsKeepElementOrder) {
     const Shape& sizes = shapes[random() % shapes.size()];
     DimensionOrder order = RowMajor(sizes.size());
     if (round % 3 > 0) std::ranges::shuffle(order, random);
-    GraphValue value = LyingAs(1, sizes, order);
+    GraphValue value = InMemoryOrder(1, sizes, order);
     for (int step = 0; step < 3; ++step) {
       const auto view = MakeView(value, shapes[random() % shapes.size()]);
       if (!view) continue;
@@ -73,7 +73,7 @@ TEST(GraphValueTest, ViewsKeepElementOrder) {
 }
 
 TEST(GraphValueTest, EveryViewOfRowMajorValueNeedsNoCopy) {
-  const GraphValue value = LyingAs(1, {-1, 2, 3, 4}, RowMajor(4));
+  const GraphValue value = InMemoryOrder(1, {-1, 2, 3, 4}, RowMajor(4));
   for (const Shape& sizes : {Shape{-1, 24}, Shape{-6, 4}, Shape{-2, 3, 1, 4}, Shape{-1, 2, 12}}) {
     EXPECT_TRUE(MakeView(value, sizes)) << ToString(sizes);
   }
@@ -84,30 +84,30 @@ TEST(GraphValueTest, EveryViewOfRowMajorValueNeedsNoCopy) {
 
 TEST(GraphValueTest, PermutedDimensionsStayInPlace) {
   const DimensionOrder exchanged = {0, 2, 1, 3};
-  const GraphValue rows = LyingAs(1, {-1, 5, 8}, RowMajor(3));
+  const GraphValue rows = InMemoryOrder(1, {-1, 5, 8}, RowMajor(3));
   const GraphValue heads = PermuteDimensions(*MakeView(rows, {-1, 5, 2, 4}), exchanged);
   EXPECT_EQ(heads.sizes, (Shape{-1, 2, 5, 4}));
-  EXPECT_TRUE(LiesAs(heads, exchanged));
+  EXPECT_TRUE(HasMemoryOrder(heads, exchanged));
   EXPECT_EQ(MemoryOrder(heads), exchanged);
-  EXPECT_FALSE(LiesAs(heads, RowMajor(4)));
+  EXPECT_FALSE(HasMemoryOrder(heads, RowMajor(4)));
   const auto back = MakeView(PermuteDimensions(heads, exchanged), {-1, 5, 8});
   ASSERT_TRUE(back);
-  EXPECT_TRUE(LiesAs(*back, RowMajor(3)));
+  EXPECT_TRUE(HasMemoryOrder(*back, RowMajor(3)));
 }
 
 // As nn.MultiheadAttention does it: rows first, then samples times heads.
 TEST(GraphValueTest, DimensionsMayHaveDistantPieces) {
-  const GraphValue rows = PermuteDimensions(LyingAs(1, {-1, 5, 8}, RowMajor(3)), {1, 0, 2});
+  const GraphValue rows = PermuteDimensions(InMemoryOrder(1, {-1, 5, 8}, RowMajor(3)), {1, 0, 2});
   const auto by_head = MakeView(rows, {5, -2, 4});
   ASSERT_TRUE(by_head);
   EXPECT_FALSE(MemoryOrder(*by_head));
   const auto heads = MakeView(PermuteDimensions(*by_head, {1, 0, 2}), {-1, 2, 5, 4});
   ASSERT_TRUE(heads);
-  EXPECT_TRUE(LiesAs(*heads, {0, 2, 1, 3}));
+  EXPECT_TRUE(HasMemoryOrder(*heads, {0, 2, 1, 3}));
 }
 
 TEST(GraphValueTest, RowsKeepPosition) {
-  const GraphValue rows = PermuteDimensions(LyingAs(1, {-1, 5, 8}, RowMajor(3)), {1, 0, 2});
+  const GraphValue rows = PermuteDimensions(InMemoryOrder(1, {-1, 5, 8}, RowMajor(3)), {1, 0, 2});
   const auto merged = MakeView(rows, {-5, 8});
   ASSERT_TRUE(merged);
   const auto wider = WithLast(*merged, 12);
@@ -115,12 +115,12 @@ TEST(GraphValueTest, RowsKeepPosition) {
   EXPECT_EQ(wider->memory, (Shape{-1, 5, 12}));
   const auto apart = MakeView(*wider, {5, -1, 12});
   ASSERT_TRUE(apart);
-  EXPECT_TRUE(LiesAs(PermuteDimensions(*apart, {1, 0, 2}), RowMajor(3)));
+  EXPECT_TRUE(HasMemoryOrder(PermuteDimensions(*apart, {1, 0, 2}), RowMajor(3)));
   EXPECT_FALSE(WithLast(PermuteDimensions(rows, {0, 2, 1}), 4));
 }
 
 TEST(GraphValueTest, PartsAreColumns) {
-  const GraphValue three = *MakeView(LyingAs(1, {-1, 5, 24}, RowMajor(3)), {-1, 5, 3, 8});
+  const GraphValue three = *MakeView(InMemoryOrder(1, {-1, 5, 24}, RowMajor(3)), {-1, 5, 3, 8});
   const auto second = MakePart(PermuteDimensions(three, {2, 0, 1, 3}), 0, 1, 2);
   ASSERT_TRUE(second);
   EXPECT_EQ(second->part->columns, 24);
@@ -134,13 +134,13 @@ TEST(GraphValueTest, PartsAreColumns) {
 
 TEST(GraphValueTest, ImagesBecomeRowMajorByOneExchange) {
   const DimensionOrder images = {0, 2, 3, 1};
-  const auto exchange = ExchangeTo(LyingAs(1, {-1, 3, 5, 4}, images), RowMajor(4));
+  const auto exchange = ExchangeTo(InMemoryOrder(1, {-1, 3, 5, 4}, images), RowMajor(4));
   ASSERT_TRUE(exchange);
   EXPECT_EQ(exchange->outer, -1);
   EXPECT_EQ(exchange->first, 20);
   EXPECT_EQ(exchange->second, 3);
-  EXPECT_TRUE(LiesAs(LyingAs(1, {-1, 3, 1, 1}, images), RowMajor(4)));
-  EXPECT_FALSE(ExchangeTo(LyingAs(1, {-1, 2, 5, 4}, {0, 2, 1, 3}), RowMajor(4)));
+  EXPECT_TRUE(HasMemoryOrder(InMemoryOrder(1, {-1, 3, 1, 1}, images), RowMajor(4)));
+  EXPECT_FALSE(ExchangeTo(InMemoryOrder(1, {-1, 2, 5, 4}, {0, 2, 1, 3}), RowMajor(4)));
 }
 
 ModelSpec GoldenSpec(const std::string& name) {

@@ -81,7 +81,7 @@ output: "y"
 )graph");
   };
   const auto types = TypesInBf16(choosing(256));
-  EXPECT_EQ(types.count("ids_of_numbers"), 1U);
+  EXPECT_EQ(types.count("numbers_to_ids"), 1U);
   EXPECT_EQ(types.count("embedding"), 2U);
   EXPECT_THAT(RecordedInBf16(choosing(257)).status(),
               IsError(ErrorKind::kConfig, "node 'chosen'", "at most 256 rows", "precision: F32"));

@@ -38,7 +38,7 @@ class AttentionFallback : public testing::Test {
           kernels->Make({AttentionGradient(attention), backward, {&qkv, 1}, none});
       EXPECT_TRUE(gradient.ok()) << gradient.status().message();
     }
-    return context->TakeWarnings();
+    return context->DrainWarnings();
   }
 };
 
@@ -88,11 +88,11 @@ TEST_F(AttentionFallback, GradientIsDeterministicIfContextIs) {
     EXPECT_EQ(standin::CountSdpa().deterministic, 0);
     if (deterministic) {
       EXPECT_THAT(
-          context->TakeWarnings(),
+          context->DrainWarnings(),
           ElementsAre(AllOf(HasSubstr("causal, deterministic needs a workspace of 24576 MiB"),
                             HasSubstr("or a job that is not deterministic"))));
     } else {
-      EXPECT_THAT(context->TakeWarnings(), IsEmpty());
+      EXPECT_THAT(context->DrainWarnings(), IsEmpty());
     }
   }
 }
@@ -112,7 +112,7 @@ TEST_F(AttentionFallback, RefusedConvolutionIsAWarning) {
       Simplify(half.graph());
       GpuBench gpu(half, {.copy = DType::kBF16, .dnn = &standin::OpenDnn});
       ASSERT_FALSE(HasFatalFailure());
-      const auto warnings = gpu.context().TakeWarnings();
+      const auto warnings = gpu.context().DrainWarnings();
       EXPECT_EQ(warnings.empty(), !refuses);
       EXPECT_THAT(warnings, Each(StartsWith(std::string(kOwnConvolution))));
       gpu.Run();
@@ -139,7 +139,7 @@ TEST_F(AttentionFallback, GradientMayUseOwnKernel) {
       Simplify(half.graph());
       GpuBench gpu(half, {.copy = DType::kBF16, .dnn = &standin::OpenDnn});
       ASSERT_FALSE(HasFatalFailure());
-      EXPECT_EQ(gpu.context().TakeWarnings().size(), own || refuses ? 1U : 0U);
+      EXPECT_EQ(gpu.context().DrainWarnings().size(), own || refuses ? 1U : 0U);
       gpu.Run();
       EXPECT_EQ(standin::CountSdpa().ran, own ? 0 : refuses ? 1 : 2);
       EXPECT_NEAR(gpu.Output<double>(half.objective_id()) / host.objective(), 1, 1e-2);

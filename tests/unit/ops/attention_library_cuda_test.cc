@@ -152,7 +152,7 @@ class AttentionLibrary : public testing::Test {
     CudaContext& context = any_order ? *any_order_ : *by_library_;
     Attentions expected(*own_, DType::kF32, c, dtype);
     Attentions found(context, dtype, c, dtype);
-    EXPECT_THAT(context.TakeWarnings(), testing::IsEmpty());
+    EXPECT_THAT(context.DrainWarnings(), testing::IsEmpty());
     EXPECT_OK(expected.Enqueue());
     EXPECT_OK(found.Enqueue());
     const Outcome reference = expected.Results();
@@ -266,7 +266,7 @@ TEST_F(AttentionLibrary, UnsupportedCaseUsesOwnKernelAndWarns) {
   Attentions expected(*own_, DType::kF32, odd);
   Attentions found(*by_library_, DType::kBF16, odd);
   EXPECT_THAT(
-      by_library_->TakeWarnings(),
+      by_library_->DrainWarnings(),
       testing::AllOf(testing::SizeIs(2),
                      testing::Each(testing::AllOf(testing::StartsWith(std::string(kOwnAttention)),
                                                   testing::HasSubstr("2 heads of 20 values")))));

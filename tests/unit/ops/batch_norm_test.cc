@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "daemon/autograd/add.h"
-#include "daemon/device/cpu/bf16_of_cpu.h"
+#include "daemon/device/cpu/detect_bf16.h"
 #include "daemon/ops/image/conv2d.h"
 #include "daemon/ops/loss/mean_squared_error.h"
 #include "daemon/ops/pointwise/relu.h"
@@ -223,8 +223,8 @@ class FusedBatchNormTest : public testing::TestWithParam<bool> {
 };
 
 TEST_P(FusedBatchNormTest, IsBitIdenticalToSeparateFunctions) {
-  if (GetParam() && Bf16OfCpu() == CpuBf16::kNone) {
-    GTEST_SKIP() << "this CPU has " << Name(Bf16OfCpu());
+  if (GetParam() && DetectCpuBf16() == CpuBf16::kNone) {
+    GTEST_SKIP() << "this CPU has " << Name(DetectCpuBf16());
   }
   GraphBench alone;
   Record(alone, false, GetParam());

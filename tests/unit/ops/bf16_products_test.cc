@@ -10,8 +10,8 @@
 
 #include "daemon/autograd/add.h"
 #include "daemon/autograd/executor.h"
-#include "daemon/device/cpu/bf16_of_cpu.h"
 #include "daemon/device/cpu/cpu_context.h"
+#include "daemon/device/cpu/detect_bf16.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/loss/mean_squared_error.h"
 #include "daemon/ops/norm/layer_norm.h"
@@ -81,7 +81,7 @@ TEST(RoundProductsToBf16, ProducerRoundsValue) {
 // Graphs for GPUs, of bf16 activations.
 TEST(Bf16OnTheCpu, IsRefusedByName) {
   // Where oneDNN has no such products, they are refused first, and a job long before.
-  if (Bf16OfCpu() == CpuBf16::kNone) GTEST_SKIP() << "this CPU has " << Name(Bf16OfCpu());
+  if (DetectCpuBf16() == CpuBf16::kNone) GTEST_SKIP() << "this CPU has " << Name(DetectCpuBf16());
   const Model model = MakeMlp({5, 3});
   auto recorded = ValueOrThrow(model.RecordTraining({2}, Precision::kBF16));
   auto context = ValueOrThrow(CpuContext::Create());

@@ -141,14 +141,14 @@ class GeluCuda : public testing::TestWithParam<WeightOrder> {
     host.RecordTraining(host.Apply(std::make_shared<TokenCrossEntropy>(),
                                    {layer("2", y, 24, 9), host.Labels(7, 9)}));
   }
-  static GpuBench::Options Of(bool fuse, bool timed = false) {
+  static GpuBench::Options MakeOptions(bool fuse, bool timed = false) {
     return {.fuse = fuse,
             .copy = DType::kBF16,
             .numerics = {.deterministic = !timed, .time_algorithms = timed}};
   }
   // Its gradients are those of a product and a kernel.
   std::int64_t RunsWith(GpuBench& gpu, cublasLtEpilogue_t epilogue) {
-    GpuBench separate(host_, Of(false));
+    GpuBench separate(host_, MakeOptions(false));
     return gaccd::RunsWith(gpu, epilogue, [&](bool first) {
       separate.Run(first);
       EXPECT_LT(RelativeError(gpu.written_gradients(), separate.written_gradients()), 2e-2);
@@ -162,7 +162,7 @@ constexpr auto kKeep = CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 constexpr auto kSlope = CUBLASLT_EPILOGUE_DGELU;
 
 TEST_P(GeluCuda, FusedIntoProducts) {
-  GpuBench gpu(host_, Of(true));
+  GpuBench gpu(host_, MakeOptions(true));
   ASSERT_FALSE(HasFatalFailure());
   EXPECT_TRUE(gpu.notes().empty());
   EXPECT_EQ(RunsWith(gpu, kKeep), 1);
@@ -187,7 +187,7 @@ TEST_P(GeluCuda, UsesOwnKernel) {
        {standin::CublasLtOptions{.not_supported = {kKeep, kSlope}},
         standin::CublasLtOptions{.refused = {kKeep, kSlope}}}) {
     standin::SetCublasLt(options);
-    GpuBench gpu(host_, Of(true));
+    GpuBench gpu(host_, MakeOptions(true));
     ASSERT_FALSE(HasFatalFailure());
     EXPECT_EQ(gpu.notes().size(), 2U);
     for (const std::string& note : gpu.notes()) {
@@ -239,7 +239,7 @@ TEST_P(GeluCuda, UsesFasterImplementation) {
     standin::SetCublasLt({.slow = fused_is_slow ? Epilogues{kKeep, kSlope}
                                                 : Epilogues{CUBLASLT_EPILOGUE_BIAS, kDefault},
                           .delay_us = 50'000});
-    GpuBench gpu(host_, Of(true, /*timed=*/true));
+    GpuBench gpu(host_, MakeOptions(true, /*timed=*/true));
     ASSERT_FALSE(HasFatalFailure());
     EXPECT_TRUE(gpu.notes().empty());
     EXPECT_EQ(RunsWith(gpu, kKeep), fused_is_slow ? 0 : 1);

@@ -100,7 +100,7 @@ TEST(ConvLibrary, EqualsOwnConvolutionInF32) {
         const ConvOutcome computed = Convolve(*by_library, dtype, c, dtype, /*computed=*/true);
         EXPECT_EQ(computed.y, found.y);
         EXPECT_EQ(computed.dx, found.dx);
-        EXPECT_THAT(by_library->TakeWarnings(), testing::IsEmpty());
+        EXPECT_THAT(by_library->DrainWarnings(), testing::IsEmpty());
         const double finer = dtype == DType::kFP16 ? 8 : 1;
         worst = std::max({worst, finer * RelativeError(found.y, expected.y),
                           finer * RelativeError(found.dx, expected.dx)});

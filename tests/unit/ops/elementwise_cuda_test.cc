@@ -45,11 +45,11 @@ TEST_F(ElementwiseCuda, AllSizesTypesAndAlignments) {
         const Operand a_of{{{elements}, dtype}, ga.data()};
         const Operand b_of{{{elements}, dtype}, gb.data()};
         EXPECT_OK(RunNode(MakeAddCuda, Add(), {a_of, b_of}, {out.data()}));
-        ExpectSame(out.Values(), Stored(dtype, Map(a, b, AddFormula::Of)));
+        ExpectSame(out.Values(), Stored(dtype, Map(a, b, AddFormula::Apply)));
         EXPECT_OK(RunNode(MakeReluGradientCuda, ReluGradient(), {a_of, b_of}, {out.data()}));
-        ExpectSame(out.Values(), Map(a, b, ReluGradientFormula::Of));
+        ExpectSame(out.Values(), Map(a, b, ReluGradientFormula::Apply));
         EXPECT_OK(RunNode(MakeReluCuda, Relu(), {a_of}, {ga.data()}));  // in place
-        ExpectSame(ga.Values(), Map(a, b, [](float x, float) { return ReluFormula::Of(x); }));
+        ExpectSame(ga.Values(), Map(a, b, [](float x, float) { return ReluFormula::Apply(x); }));
       }
     }
   }
@@ -77,7 +77,7 @@ TEST_F(ElementwiseCuda, AccumulateOverwritesOrAdds) {
       EXPECT_OK(EnqueueAccumulate(on_, dtype, ga.data(), gradient.data(), elements, false));
       ExpectSame(gradient.Values(), a);
       EXPECT_OK(EnqueueAccumulate(on_, dtype, ga.data(), gradient.data(), elements, true));
-      ExpectSame(gradient.Values(), Map(a, a, AddFormula::Of));
+      ExpectSame(gradient.Values(), Map(a, a, AddFormula::Apply));
     }
   }
 }
@@ -109,7 +109,7 @@ TEST_F(ElementwiseCuda, NanAndInfinity) {
     ExpectSame(y.Values(), Stored(dtype, {kNan, kInfinity, 0, 0, 1e-40F, 3e38F, 0}));
     const Operand x_of{{{n}, dtype}, gx.data()};
     EXPECT_OK(RunNode(MakeAddCuda, Add(), {x_of, x_of}, {y.data()}));
-    ExpectSame(y.Values(), Stored(dtype, Map(x, x, AddFormula::Of)));
+    ExpectSame(y.Values(), Stored(dtype, Map(x, x, AddFormula::Apply)));
   }
 }
 

@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "collectives/base/strings.h"
-#include "daemon/device/cpu/bf16_of_cpu.h"
 #include "daemon/device/cpu/cpu_context.h"
+#include "daemon/device/cpu/detect_bf16.h"
 #include "daemon/device/host_buffer.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/image/channels_last.h"
@@ -187,7 +187,7 @@ TEST_P(ConvolutionTest, EqualsLoop) {
 
 // Products of rounded values, summed in f32. A dy at a tie of roundings may be rounded otherwise.
 TEST_P(ConvolutionTest, EqualsLoopInBf16) {
-  if (Bf16OfCpu() == CpuBf16::kNone) GTEST_SKIP() << "this CPU has no products of bf16";
+  if (DetectCpuBf16() == CpuBf16::kNone) GTEST_SKIP() << "this CPU has no products of bf16";
   for (const bool computed : {false, true}) {
     ConvBench conv(GetParam(), /*bf16=*/true, computed);
     conv.bench.Run();

@@ -99,20 +99,20 @@ TEST(MathTest, ApproximationsSufficeFor16Bits) {
   };
   using Low = ApproximateMath<-1>;
   using High = ApproximateMath<1>;
-  check("gelu", GeluFormula<ExactMath>::Of, GeluFormula<Low>::Of, GeluFormula<High>::Of);
-  check("gelu_tanh", GeluTanhFormula<ExactMath>::Of, GeluTanhFormula<Low>::Of,
-        GeluTanhFormula<High>::Of);
-  check("tanh", TanhFormula<ExactMath>::Of, TanhFormula<Low>::Of, TanhFormula<High>::Of);
-  check("silu", SiluFormula<ExactMath>::Of, SiluFormula<Low>::Of, SiluFormula<High>::Of);
+  check("gelu", GeluFormula<ExactMath>::Apply, GeluFormula<Low>::Apply, GeluFormula<High>::Apply);
+  check("gelu_tanh", GeluTanhFormula<ExactMath>::Apply, GeluTanhFormula<Low>::Apply,
+        GeluTanhFormula<High>::Apply);
+  check("tanh", TanhFormula<ExactMath>::Apply, TanhFormula<Low>::Apply, TanhFormula<High>::Apply);
+  check("silu", SiluFormula<ExactMath>::Apply, SiluFormula<Low>::Apply, SiluFormula<High>::Apply);
   const auto at_one = [](float (*gradient)(float, float)) {
     return [gradient](float x) { return gradient(1, x); };
   };
-  check("gelu'", at_one(GeluGradientFormula<ExactMath>::Of), at_one(GeluGradientFormula<Low>::Of),
-        at_one(GeluGradientFormula<High>::Of));
-  check("gelu_tanh'", at_one(GeluTanhGradientFormula<ExactMath>::Of),
-        at_one(GeluTanhGradientFormula<Low>::Of), at_one(GeluTanhGradientFormula<High>::Of));
-  check("silu'", at_one(SiluGradientFormula<ExactMath>::Of), at_one(SiluGradientFormula<Low>::Of),
-        at_one(SiluGradientFormula<High>::Of));
+  check("gelu'", at_one(GeluGradientFormula<ExactMath>::Apply),
+        at_one(GeluGradientFormula<Low>::Apply), at_one(GeluGradientFormula<High>::Apply));
+  check("gelu_tanh'", at_one(GeluTanhGradientFormula<ExactMath>::Apply),
+        at_one(GeluTanhGradientFormula<Low>::Apply), at_one(GeluTanhGradientFormula<High>::Apply));
+  check("silu'", at_one(SiluGradientFormula<ExactMath>::Apply),
+        at_one(SiluGradientFormula<Low>::Apply), at_one(SiluGradientFormula<High>::Apply));
 }
 
 TEST(MathTest, BeyondTheRange) {

@@ -54,7 +54,7 @@ void CheckProduct(Bf16TileProduct product, const ProductSizes& size, bool add) {
 }
 
 TEST(Bf16TileProductTest, EqualsSums) {
-  for (const CpuBf16 way : {CpuBf16::kEmulated, Bf16OfCpu()}) {
+  for (const CpuBf16 way : {CpuBf16::kEmulated, DetectCpuBf16()}) {
     for (const bool add : {false, true}) {
       for (const ProductSizes& size :
            {ProductSizes{1, 1, 1}, {12, 16, 24}, {48, 48, 32}, {29, 37, 5}, {6, 7, 3}}) {
@@ -97,7 +97,7 @@ TEST(Bf16TileMathTest, RoundsToPairs) {
   values[4] = 1.0F + 0x3p-8F;                     // and to 1 + 2^-6
   const float* const first = values.data();
   const float* const second = values.data() + kMax;
-  for (const CpuBf16 way : {CpuBf16::kEmulated, Bf16OfCpu()}) {
+  for (const CpuBf16 way : {CpuBf16::kEmulated, DetectCpuBf16()}) {
     for (std::size_t pairs = 0; pairs <= kMax; ++pairs) {
       std::vector<Bf16Pair> neighbours(pairs + 1, kUntouched);
       std::vector<Bf16Pair> rows(pairs + 1, kUntouched);

@@ -228,7 +228,7 @@ TEST(OptimizerCudaGroups, AreBitIdenticalToCpu) {
   ASSERT_TRUE(layout.Add("frozen.bias", {1100}, {}, true).ok());
   ASSERT_TRUE(layout.Add("b.weight", {1024}, {.weight_decay = 0.2, .lr_factor = 0.25}).ok());
   ASSERT_TRUE(layout.Add("b.bias", {3}, kNoDecay).ok());
-  const OptimizerRanges ranges = OptimizerRanges::Of(layout);
+  const OptimizerRanges ranges = OptimizerRanges::Make(layout);
   const auto n = static_cast<std::size_t>(layout.size());
   EXPECT_EQ(CudaOptimizer::TableBytes(OptimizerRanges::One(layout.size()), layout.size()), 0);
   EXPECT_EQ(CudaOptimizer::TableBytes(ranges, layout.size()), 6 * 24);
@@ -260,7 +260,7 @@ TEST(OptimizerCudaGroups, RefusesTooMany) {
   const GpuArray<float> memory(static_cast<std::size_t>(2 * layout.size()));
   const CudaOptimizer::Buffers buffers{
       memory.data(), memory.data() + layout.size(), nullptr, nullptr, DType::kBF16, layout.size()};
-  EXPECT_THAT(CudaOptimizer::Create({0.1, SgdSpec{}}, OptimizerRanges::Of(layout), buffers),
+  EXPECT_THAT(CudaOptimizer::Create({0.1, SgdSpec{}}, OptimizerRanges::Make(layout), buffers),
               HasKind(ErrorKind::kConfig));
 }
 

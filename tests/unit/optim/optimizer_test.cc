@@ -153,7 +153,7 @@ FlatLayout Grouped() {
 }
 
 TEST(OptimizerRangesTest, MergesNeighboursOfOneGroupAndSkipsFrozen) {
-  const OptimizerRanges ranges = OptimizerRanges::Of(Grouped());
+  const OptimizerRanges ranges = OptimizerRanges::Make(Grouped());
   ASSERT_EQ(ranges.all().size(), 3u);
   const std::int64_t expected[3][3] = {{0, 48, 0}, {96, 16, 48}, {112, 64, 64}};
   for (std::size_t r = 0; r < 3; ++r) {
@@ -170,7 +170,7 @@ TEST(OptimizerTest, GroupsAreBitIdenticalToSeparateOptimizers) {
   const FlatLayout layout = Grouped();
   const auto n = static_cast<std::size_t>(layout.size());
   for (const auto& [name, spec] : kEveryOptimizer) {
-    auto all = *MakeOptimizer(spec, OptimizerRanges::Of(layout));
+    auto all = *MakeOptimizer(spec, OptimizerRanges::Make(layout));
     EXPECT_EQ(std::ssize(all->state()), StateElements(spec, layout.trainable_size()));
     std::vector<float> found = Random(n, 1);
     std::vector<float> expected = found;
@@ -206,7 +206,7 @@ TEST(OptimizerTest, GroupsAreBitIdenticalToSeparateOptimizers) {
 TEST(OptimizerTest, AveragesAreOverEveryUpdate) {
   constexpr double kDecay = 0.75;
   const FlatLayout layout = Grouped();
-  const OptimizerRanges ranges = OptimizerRanges::Of(layout);
+  const OptimizerRanges ranges = OptimizerRanges::Make(layout);
   auto optimizer =
       *MakeOptimizer({.lr = 0.1, .kind = SgdSpec{.momentum = 0.9}, .ema = EmaSpec{kDecay}}, ranges);
   std::vector<float> params = Random(static_cast<std::size_t>(layout.size()), 1);

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "daemon/device/cpu/bf16_of_cpu.h"
+#include "daemon/device/cpu/detect_bf16.h"
 #include "tests/support/graph_bench.h"
 #include "tests/support/model_bench.h"
 #include "tests/support/status_matchers.h"
@@ -263,7 +263,7 @@ TEST_F(PackedWeightsTest, MayBePackedDuringUpdate) {
   Samples samples(MakeSampleSpec(widths, LossKind::kSoftmaxCrossEntropy), kBatch, 3);
   const BatchView batch = samples.All();
   for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
-    if (precision == Precision::kBF16 && Bf16OfCpu() == CpuBf16::kNone) continue;
+    if (precision == Precision::kBF16 && DetectCpuBf16() == CpuBf16::kNone) continue;
     BenchTrainer at_once(model, Options(8), 1, precision);
     BenchTrainer by_pieces(model, Options(8), 1, precision);
     for (const std::int64_t piece : {1000, 64 * 100, 100000}) {

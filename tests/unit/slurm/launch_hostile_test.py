@@ -80,7 +80,7 @@ class Hostile(WithStandIns):
             for path in (run, run / "attempts", run / "attempts/000-91", run / "attempts/000-91/rank"):
                 self.assertEqual(stat.S_IMODE(path.stat().st_mode), mode, (flags, path))
 
-    def test_links_that_somebody_planted(self):
+    def test_links_in_the_run_folder_are_refused(self):
         victim = self.dir / "victim"
         victim.mkdir()
         target = victim / "srun.err"
@@ -109,7 +109,7 @@ class Hostile(WithStandIns):
         self.assertEqual((attempt / "check.txt").read_text(), "4 ranks on 2 nodes\n")
 
     @unittest.skipIf(os.geteuid() != 0, "needs root, to make folders of somebody else")
-    def test_folders_of_somebody_else(self):
+    def test_folders_of_another_user(self):
         for name in ("", "attempts", "attempts/000-91", "attempts/000-91/rank"):
             with self.subTest(name):
                 folder = self.dir / f"foreign{len(name)}" / name
@@ -120,7 +120,7 @@ class Hostile(WithStandIns):
                 self.assertIn(f"{folder} belongs to user 4711", done.stderr)
                 self.assertEqual(self.log("srun"), [])
 
-    def test_texts_move_no_terminal(self):
+    def test_texts_cannot_control_the_terminal(self):
         run = self.dir / "run"
         run.mkdir()
         (run / "HOLD").write_bytes(b"a\x1b]0;title\x07b\xc2\x9b2J\xc3\xbc\n")

@@ -121,7 +121,7 @@ class Launch(WithStandIns):
         self.launch(FAILED_LAUNCHES="99", GACCD_SAYS="fail\\nwhy\\n")
         self.assertEqual(len(self.log("starts")), 11)
 
-    def test_a_signal_that_only_the_script_got_is_handed_on(self):
+    def test_a_signal_that_only_the_script_received_is_forwarded(self):
         for sent, got in (("USR1", "USR1"), ("USR2", "USR2"), ("TERM", "TERM"), ("INT", "TERM"), ("HUP", "HUP"),
                           ("ALRM", "ALRM"), ("XCPU", "TERM")):
             (self.dir / "ranks_got").unlink(missing_ok=True)
@@ -188,7 +188,7 @@ class Launch(WithStandIns):
         attempt = f"{self.dir}/runs/demo-91/attempts/000-91"
         self.assertEqual(self.log("gaccd")[-1], f"verdict --attempt-dir={attempt} --srun-rc=65")
 
-    def test_a_signal_does_not_keep_it_from_judging(self):
+    def test_a_signal_does_not_prevent_the_verdict(self):
         done = self.launch(SRUN_RC="75", SIGNAL_PARENT="TERM", GACCD_SAYS="requeue\\nSIGTERM\\n")
         self.assertEqual(done.returncode, 75, done.stderr)
         self.assertEqual(self.log("scontrol"), ["requeue 91"])
@@ -214,14 +214,14 @@ class Launch(WithStandIns):
         self.launch(SRUN_RC="143", SRUN_ERR=killed)
         self.assertIn("--srun-rc=143", self.log("gaccd")[-1])
 
-    def test_a_run_folder_that_is_gone_is_said_first(self):
+    def test_a_run_folder_that_is_gone_is_reported_first(self):
         run = self.dir / "run"
         done = self.launch(GACCD_RUN_DIR=str(run), REMOVE=str(run), SRUN_RC="74")
         self.assertEqual(done.returncode, 74)
         self.assertTrue(done.stderr.startswith(
             f"slurm/launch: the folder {run}/attempts/000-91 is gone, srun returned 74"), done.stderr)
 
-    def test_shows_what_the_ranks_said(self):
+    def test_shows_the_output_of_the_ranks(self):
         rank = self.dir / "runs/demo-91/attempts/000-91/rank"
         rank.mkdir(parents=True)
         (rank / "r00002.err").write_text("labels file is truncated\n")
@@ -229,7 +229,7 @@ class Launch(WithStandIns):
         self.assertEqual(done.returncode, 65)
         self.assertIn("labels file is truncated", done.stderr)
 
-    def test_shows_of_the_ranks_what_gaccd_said(self):
+    def test_shows_the_output_of_gaccd_on_the_ranks(self):
         rank = self.dir / "runs/demo-91/attempts/000-91/rank"
         rank.mkdir(parents=True)
         for number in range(5):
@@ -242,12 +242,12 @@ class Launch(WithStandIns):
         (rank / "r00005.err").unlink()  # nobody else explains it
         self.assertIn("NOTE: invoking MPI_ABORT", self.launch(SRUN_RC="65").stderr)
 
-    def test_75_goes_back_to_the_queue(self):
+    def test_exit_75_requeues_the_job(self):
         self.launch(SRUN_RC="75")
         self.launch(SRUN_RC="75", SLURM_ARRAY_JOB_ID="88", SLURM_ARRAY_TASK_ID="3")
         self.assertEqual(self.log("scontrol"), ["requeue 91", "requeue 88_3"])
 
-    def test_tells_gaccd_when_the_job_ends(self):
+    def test_passes_the_end_of_the_job_to_gaccd(self):
         self.assertEqual(self.launch(END="2026-11-20T10:00:00", TZ="UTC").returncode, 0)
         self.assertIn("SLURM_JOB_END_TIME=1795168800", self.log("env"))
         self.launch(END="2026-11-20T10:00:00", SLURM_JOB_END_TIME="17")
@@ -285,7 +285,7 @@ class Launch(WithStandIns):
                 self.assertEqual((done.returncode, self.log("scontrol")), (75, []))
                 self.assertIn(said, done.stdout + done.stderr)
 
-    def test_a_controller_that_restarts_is_asked_again(self):
+    def test_a_restarting_controller_is_queried_again(self):
         self.assertEqual(self.launch(SRUN_RC="75", FAILED_REQUEUES="2").returncode, 75)
         self.assertEqual((self.log("scontrol"), self.log("sleep")), (["requeue 91"] * 3, ["0", "5", "10"]))
         done = self.launch(SRUN_RC="75", FAILED_REQUEUES="99")
@@ -352,7 +352,7 @@ class Launch(WithStandIns):
         self.assertIn("HOLD is there: 3 restarts", held.stderr)
         self.assertEqual(self.log("srun"), [])
 
-    def test_gaccd_is_asked_what_a_new_job_means_for_a_complete_run(self):
+    def test_gaccd_decides_what_a_new_job_means_for_a_complete_run(self):
         (self.dir / "run").mkdir()
         (self.dir / "run/DONE").touch()
         done = self.launch(GACCD_RUN_DIR=str(self.dir / "run"), SRUN_RC="78", GACCD_SAYS="fail\\nwhy\\n")
@@ -438,7 +438,7 @@ class Launch(WithStandIns):
 
 
     @unittest.skipIf(os.geteuid() != 0, "needs root, to mount a small disk")
-    def test_a_full_disk_is_said_first(self):
+    def test_a_full_disk_is_reported_first(self):
         disk = self.dir / "disk"
         disk.mkdir()
         done = self.start(["unshare", "--mount", "bash", "-c", 'mount -t tmpfs -o size=32k none "$0" && "$@"', disk,
@@ -492,7 +492,7 @@ class Examples(WithStandIns):
         text = (SLURM / "examples" / "gpus.sbatch").read_text()
         self.assertIn("#SBATCH --distribution=block:block\n", text)
 
-    def test_ranks_of_long_jobs_are_told_in_time(self):
+    def test_ranks_of_long_jobs_are_notified_in_time(self):
         for name in ("3072.sbatch", "gpus.sbatch"):
             self.assertIn("#SBATCH --signal=USR2@120\n", (SLURM / "examples" / name).read_text())
 

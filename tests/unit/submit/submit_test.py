@@ -126,7 +126,7 @@ class Submit(unittest.TestCase):
         self.assertIn(f"job 17 of '{run}' has not begun", again.stderr)
         self.assertIn("remove the file", self.call("stop", run).stdout)
 
-    def test_a_complete_run_is_warned_of(self):
+    def test_a_complete_run_gives_a_warning(self):
         run = self.runs / "r50"
         run.mkdir(parents=True, mode=0o700)
         (run / "STATUS.json").write_text('{"ts":"2026-11-20T03:00:00.000000Z","job":"17",'
@@ -134,7 +134,7 @@ class Submit(unittest.TestCase):
         done = self.submit("--run=r50", "--dry-run")
         self.assertIn(f"the run in '{run}' is complete", done.stderr)
 
-    def test_a_job_that_left_no_word_is_what_slurm_says_of_it(self):
+    def test_a_job_without_a_verdict_has_the_state_that_slurm_reports(self):
         self.submit("--run=r", "--chain=2")
         run = self.runs / "r"
         for squeue, sacct, code, state in (
@@ -230,7 +230,7 @@ class Submit(unittest.TestCase):
         self.array(self.dir / "x.npy", (300, 9))
         self.submit(f"--job={job}", "--run=r")
 
-    def test_a_batch_that_is_not_the_target_is_said(self):
+    def test_a_batch_that_is_not_the_target_is_reported(self):
         for rounding, samples in (("floor", 96), ("ceil", 192)):
             said = self.submit("--run=r", "--dry-run", f"--rounding={rounding}", "--micro-batch=16").stderr
             self.assertIn(f"--rounding={rounding}: an update has {samples} samples, the target is 100; "
@@ -259,7 +259,7 @@ class Submit(unittest.TestCase):
         (self.runs / "r" / "DONE").unlink()
         self.assertIsNotNone(self.start(path, SLURM_JOB_DEPENDENCY="afterany:17"))
 
-    def test_what_sbatch_refuses_is_told(self):
+    def test_the_error_of_sbatch_is_reported(self):
         said = self.submit("--run=a", FAILS_AT="1", code=71)
         self.assertIn("sbatch: error: no such account", said.stderr)
         self.assertFalse((self.runs / "a" / "submit.jsonl").exists())
@@ -292,7 +292,7 @@ class Submit(unittest.TestCase):
         # Each of its runs is planned.
         self.submit("--run=other", "--array", "--set", "batch.target=96,100", "--rounding=floor", "--strict", code=78)
 
-    def test_the_cluster_is_asked_once_and_warned_of(self):
+    def test_the_cluster_is_queried_once_and_gives_a_warning(self):
         said = self.submit("--run=r", "--dry-run", PREEMPT="CANCEL", GACCD_MPI="pmi2").stderr
         self.assertIn("partition main cancels a job that is preempted", said)
         self.assertIn("srun does not support --mpi=pmi2 here", said)
@@ -301,7 +301,7 @@ class Submit(unittest.TestCase):
         self.assertIn("SLURM gave no answer: cannot start scontrol", alone.stderr)
         self.assertEqual(alone.stderr.count("SLURM gave no answer"), 1)
 
-    def test_what_would_keep_the_job_from_training_is_said_at_once(self):
+    def test_problems_that_prevent_training_are_reported_at_once(self):
         limits = {"TIMES": "MaxTime=10 MaxNodes=1 TotalNodes=9"}
         said = self.submit("--run=r", "--dry-run", "--time=9", "--init-weights=none.safetensors", **limits).stderr
         self.assertIn("2 nodes, MaxNodes is 1", said)
@@ -328,19 +328,19 @@ class Submit(unittest.TestCase):
                              "SlurmctldParameters = enable_expedited_requeue\\n").stdout
         self.assertIn("\n#SBATCH --requeue=expedite\n", script)
 
-    def test_gpus_are_asked_for_where_they_are(self):
+    def test_gpus_are_requested_if_the_cluster_has_them(self):
         line = "#SBATCH --gpus-per-node=3\n"
         self.assertIn(line, self.submit("--run=r", "--dry-run", "--device=auto", GRES="gpu:h100:8").stdout)
         self.assertNotIn(line, self.submit("--run=r", "--dry-run", "--device=auto").stdout)
         self.assertNotIn(line, self.submit("--run=r", "--dry-run", "--device=cpu", GRES="gpu:8").stdout)
 
-    def test_a_container_gets_its_folders(self):
+    def test_a_container_mounts_its_folders(self):
         script = self.submit("--run=r", "--dry-run", "--container-image=/i/gaccd$x.sqsh",
                              GACCD_CONTAINER_MOUNTS="/data:/data").stdout
         self.assertIn("export GACCD_CONTAINER='/i/gaccd$x.sqsh'\n", script)
         self.assertIn(f"export GACCD_CONTAINER_MOUNTS={JOB.parent}:{JOB.parent},/data:/data\n", script)
 
-    def test_earlier_attempts_say_how_long_a_save_takes_and_whom_to_avoid(self):
+    def test_earlier_attempts_give_the_save_time_and_hosts_to_exclude(self):
         run = self.runs / "r"
         attempt = run / "attempts" / "000-5"
         attempt.mkdir(parents=True)
@@ -360,7 +360,7 @@ class Submit(unittest.TestCase):
         self.assertIn("#SBATCH --signal=USR2@150\n", said.stdout)
         self.assertNotIn("--exclude", said.stdout)
 
-    def test_the_signal_leaves_time_to_train_whoever_sets_the_limit(self):
+    def test_the_signal_leaves_time_to_train_for_any_source_of_the_limit(self):
         for flags, lead in ((["--time=8"], 120), (["--time=8", "--", "-t", "12"], 180), (["--", "--time=8"], 120),
                             ([], 240)):
             said = self.submit("--run=r", "--dry-run", *flags, TIMES="DefaultTime=00:16:00 MaxTime=1-00:00:00").stdout

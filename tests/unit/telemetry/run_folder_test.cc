@@ -50,7 +50,7 @@ TEST(RunFolderTest, CreatesLayout) {
     EXPECT_THAT(Content(place + "/job.txtpb"), HasSubstr("\nname: \"a\"\n"));
     EXPECT_THAT(Content(place + "/plan.txtpb"), HasSubstr("\nmode: \"exact\"\n"));
   }
-  EXPECT_TRUE(folder.TakeEventFile().valid());
+  EXPECT_TRUE(folder.ReleaseEventFile().valid());
 }
 
 // Of everything below `path`, links apart.
@@ -249,10 +249,10 @@ TEST(FolderOwnerTest, LiveProcessOfThisHostBlocksWithoutLock) {
                                          "\nstarted ", me.started, "\n"));
   };
   write();
-  EXPECT_FALSE(FolderOwner::Take(dir.path(), me).ok());
+  EXPECT_FALSE(FolderOwner::Acquire(dir.path(), me).ok());
   me.started -= 1;  // the pid was given to another process since
   write();
-  EXPECT_TRUE(FolderOwner::Take(dir.path(), me).ok());
+  EXPECT_TRUE(FolderOwner::Acquire(dir.path(), me).ok());
 }
 
 class BusyFolderTest : public testing::Test {
@@ -266,14 +266,14 @@ class BusyFolderTest : public testing::Test {
   // without one, until this call returns.
   Status Take(const std::string& job, std::optional<std::chrono::milliseconds> held,
               OwnerPatience patience) {
-    auto first = ValueOrThrow(FolderOwner::Take(dir_.path(), MakeOwnerName(job, 0)));
+    auto first = ValueOrThrow(FolderOwner::Acquire(dir_.path(), MakeOwnerName(job, 0)));
     const auto start = Clock::now();
     std::jthread ending([&] {
       if (!held) return;
       std::this_thread::sleep_for(*held);
       first.Release();
     });
-    Status status = FolderOwner::Take(dir_.path(), MakeOwnerName("7", 1), patience).status();
+    Status status = FolderOwner::Acquire(dir_.path(), MakeOwnerName("7", 1), patience).status();
     waited_ = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
     return status;
   }
@@ -294,7 +294,7 @@ TEST_F(BusyFolderTest, RequeuesIfPreviousAttemptDoesNotEnd) {
 }
 
 TEST_F(BusyFolderTest, WaitsForGivenTime) {
-  const auto owner = ValueOrThrow(FolderOwner::Take(dir_.path(), MakeOwnerName("7", 0)));
+  const auto owner = ValueOrThrow(FolderOwner::Acquire(dir_.path(), MakeOwnerName("7", 0)));
   RunFolderRequest request = Request(
       dir_.path(), {.attempt_dir = {}, .slurm_job_id = "7", .restart_count = 1, .step_id = -1});
   request.patience = {.own_job = kShort};
@@ -304,10 +304,10 @@ TEST_F(BusyFolderTest, WaitsForGivenTime) {
 // A controller that lost its state starts the same attempt twice; two steps of one job are two
 // runs.
 TEST_F(BusyFolderTest, SecondStartOfSameStepIsRequeuedAnotherStepIsRefused) {
-  const auto owner = ValueOrThrow(FolderOwner::Take(dir_.path(), MakeOwnerName("7", 0, 0)));
+  const auto owner = ValueOrThrow(FolderOwner::Acquire(dir_.path(), MakeOwnerName("7", 0, 0)));
   const OwnerPatience patience{.own_job = kShort, .other = kShort};
   const auto take = [&](std::int64_t step) {
-    return FolderOwner::Take(dir_.path(), MakeOwnerName("7", 0, step), patience).status().kind();
+    return FolderOwner::Acquire(dir_.path(), MakeOwnerName("7", 0, step), patience).status().kind();
   };
   EXPECT_EQ(take(0), ErrorKind::kTempFail);
   EXPECT_EQ(take(1), ErrorKind::kConfig);
@@ -326,7 +326,7 @@ TEST(FolderOwnerTest, DetectsReplacedFolder) {
   const TempFolder dir;
   const std::string run = dir.path() + "/run";
   fs::create_directory(run);
-  const auto owner = ValueOrThrow(FolderOwner::Take(run, MakeOwnerName("77", 0)));
+  const auto owner = ValueOrThrow(FolderOwner::Acquire(run, MakeOwnerName("77", 0)));
   EXPECT_TRUE(owner.CheckInPlace().ok());
   fs::rename(run, dir.path() + "/moved");
   EXPECT_TRUE(owner.CheckInPlace().ok()) << "what is missing fails by itself";
@@ -349,7 +349,9 @@ TEST(FolderOwnerTest, DoesNotTakeOtherFiles) {
   const std::string path = dir.path() + "/.owner";
   const std::string victim = dir.path() + "/thesis";
   Write(victim, "years of work");
-  const auto take = [&] { return FolderOwner::Take(dir.path(), MakeOwnerName("7", 0)).status(); };
+  const auto take = [&] {
+    return FolderOwner::Acquire(dir.path(), MakeOwnerName("7", 0)).status();
+  };
   ASSERT_EQ(::link(victim.c_str(), path.c_str()), 0);
   EXPECT_THAT(take(), HasMessage(HasSubstr("with 2 names")));
   EXPECT_EQ(Content(victim), "years of work");
@@ -373,14 +375,14 @@ TEST(FolderOwnerTest, IgnoresInvalidProcessNumber) {
     const TempFolder dir;
     Write(dir.path() + "/.owner", StrCat("job 8\nattempt 0\nhost ", me.host, "\npid ", pid,
                                          "\nstarted ", me.started, "\n"));
-    EXPECT_TRUE(FolderOwner::Take(dir.path(), me).ok()) << pid;
+    EXPECT_TRUE(FolderOwner::Acquire(dir.path(), me).ok()) << pid;
   }
 }
 
 TEST(FolderOwnerTest, IgnoresGarbageInOwnerFile) {
   const TempFolder dir;
   Write(dir.path() + "/.owner", "\x01\x02 pid\nhost\n");
-  EXPECT_TRUE(FolderOwner::Take(dir.path(), MakeOwnerName("7", 0)).ok());
+  EXPECT_TRUE(FolderOwner::Acquire(dir.path(), MakeOwnerName("7", 0)).ok());
 }
 
 }  // namespace

@@ -175,7 +175,7 @@ TEST_F(VerdictTest, ReplacementOfRankZeroReadsAllRecords) {
   Leave({.exit = 69, .message = "x", .lost_ranks = {0, 5}}, 6);
   Leave({.exit = 69, .message = "x", .lost_ranks = {6}}, 2);  // which has left for others itself
   FailureFacts facts{.rank = 1, .suspects = {{0, "n0", true}}, .hosts = kHosts};
-  AddLostSeenByOthers(Attempt(), &facts);
+  AddRanksLostByPeers(Attempt(), &facts);
   ASSERT_EQ(facts.suspects.size(), 2U);
   EXPECT_EQ(facts.suspects[1].rank, 5);
   EXPECT_EQ(facts.suspects[1].host, "n1");

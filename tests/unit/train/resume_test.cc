@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/device/cpu/bf16_of_cpu.h"
+#include "daemon/device/cpu/detect_bf16.h"
 #include "tests/support/engine_runs.h"
 #include "tests/support/file_util.h"
 #include "tests/support/resume_fixture.h"
@@ -29,8 +29,8 @@ using tests::SmallJob;
 class ResumePrecisionTest : public ResumeTest, public ::testing::WithParamInterface<Precision> {};
 
 TEST_P(ResumePrecisionTest, IsBitIdenticalFromEveryCheckpointOnSameRanks) {
-  if (GetParam() == Precision::kBF16 && Bf16OfCpu() == CpuBf16::kNone) {
-    GTEST_SKIP() << "this CPU has " << Name(Bf16OfCpu());
+  if (GetParam() == Precision::kBF16 && DetectCpuBf16() == CpuBf16::kNone) {
+    GTEST_SKIP() << "this CPU has " << Name(DetectCpuBf16());
   }
   Job job = SmallJob();
   job.precision = GetParam();

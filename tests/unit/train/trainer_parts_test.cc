@@ -268,11 +268,11 @@ TEST(NonfiniteHandlerTest, SkipsUpdatesUpToLimit) {
     UpdateResult result{.divisor = 20, .finite = false};
     const auto most = finite_after > 0 ? finite_after : NonfiniteHandler::kMaxInARow;
     for (std::int64_t i = 0; i < most; ++i) {
-      EXPECT_OK(a.handler.Settle(a.first, &result));
+      EXPECT_OK(a.handler.HandleResult(a.first, &result));
       EXPECT_FALSE(result.finite);
     }
     result.finite = finite_after > 0;
-    const Status status = a.handler.Settle(a.first, &result);
+    const Status status = a.handler.HandleResult(a.first, &result);
     EXPECT_EQ(status.ok(), finite_after > 0);
     if (status.ok()) continue;
     EXPECT_THAT(status, IsError(ErrorKind::kNoRequeue, "11 updates in a row were not finite"));
@@ -282,14 +282,14 @@ TEST(NonfiniteHandlerTest, SkipsUpdatesUpToLimit) {
 TEST(NonfiniteHandlerTest, RepeatsUpdateWithoutOffenders) {
   Alone a(OnNonfinite::kDropMicroBatch);
   UpdateResult result{.samples = 20, .divisor = 20, .finite = false};
-  EXPECT_OK(a.handler.Settle(a.first, &result));
+  EXPECT_OK(a.handler.HandleResult(a.first, &result));
   EXPECT_TRUE(result.finite);
   EXPECT_EQ(result.samples, 16);
   EXPECT_EQ(a.engine->page.inputs.effective_batch, 16) << "the divisor of what is left";
 
   a.engine->squares = NAN;
   result = {.samples = 20, .divisor = 20, .finite = false};
-  EXPECT_THAT(a.handler.Settle(a.first, &result),
+  EXPECT_THAT(a.handler.HandleResult(a.first, &result),
               IsError(ErrorKind::kNoRequeue, "also without the 4 samples"));
 }
 
@@ -302,7 +302,7 @@ TEST(NonfiniteHandlerTest, SkipsUpdatesWithoutLabelsForAnyPolicy) {
     SetLogHook([&](const LogLine& line) { warnings.emplace_back(line.message); });
     for (std::int64_t i = 0; i < 2 * NonfiniteHandler::kMaxInARow; ++i) {
       UpdateResult result{.samples = 20, .divisor = 0, .loss = NAN, .finite = false};
-      EXPECT_OK(a.handler.Settle(a.first, &result));
+      EXPECT_OK(a.handler.HandleResult(a.first, &result));
       EXPECT_FALSE(result.finite);
     }
     SetLogHook({});

@@ -252,8 +252,9 @@ TEST(Trainer, RefusesBatchNormOfOneValuePerUpdate) {
     return tests::OpenInputs(*comm, job, *MakePlan(job, 1));
   };
   EXPECT_TRUE(open({10, 1, 1}, 37).ok()) << "6 of 37 and one of 8";
-  EXPECT_THAT(open({10, 1, 1}, 1), IsError(ErrorKind::kConfig, "batch_norm of one value a channel",
-                                           "at least 2 samples", "a larger target"));
+  EXPECT_THAT(open({10, 1, 1}, 1),
+              IsError(ErrorKind::kConfig, "batch_norm of one value per channel",
+                      "at least 2 samples", "a larger target"));
   EXPECT_THAT(open({10, 1, 1}, 229), IsError(ErrorKind::kConfig, "--last-cycle=drop"));
   EXPECT_TRUE(open({5, 1, 2}, 229).ok()) << "one image is left";
   EXPECT_TRUE(open({5, 1, 2}, 1).ok());

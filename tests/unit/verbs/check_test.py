@@ -48,7 +48,7 @@ class Check(unittest.TestCase):
         self.assertEqual([line.split()[0] for line in lines[1:4]], ["0", "1", "2"])
         self.assertEqual([line.split()[2] for line in lines[1:4]], ["0", "1", "2"])
 
-    def test_json_is_one_line_a_rank(self):
+    def test_json_is_one_line_per_rank(self):
         reports = [json.loads(line) for line in self.ranks(3, "--format=json").splitlines()]
         self.assertEqual([r["rank"] for r in reports], [0, 1, 2])
         self.assertEqual({r["local_size"] for r in reports}, {3})
@@ -115,7 +115,7 @@ class Check(unittest.TestCase):
 
 class Selftest(unittest.TestCase):
     @unittest.skipIf(os.geteuid() != 0, "needs root, to be a user that has no other processes")
-    def test_with_too_few_threads_it_says_how_many_ranks_it_can_run(self):
+    def test_with_too_few_threads_the_possible_number_of_ranks_is_reported(self):
         def become_a_user_with_100_threads():
             resource.setrlimit(resource.RLIMIT_NPROC, (100, 100))
             os.setuid(20_000 + os.getppid() % 30_000)  # its own for each run of this test
@@ -246,7 +246,7 @@ class CheckOnGpus(unittest.TestCase):
         for cpu, gpu in zip(losses["cpu"], losses["auto"], strict=True):
             self.assertAlmostEqual(cpu, gpu, delta=1e-5 * max(1, cpu))
 
-    def test_a_run_on_a_gpu_goes_on_from_its_checkpoint(self):
+    def test_a_run_on_a_gpu_continues_from_its_checkpoint(self):
         job = Path(__file__).resolve().parents[3] / "slurm" / "examples" / "linear.txtpb"
 
         def train(folder, *args):
@@ -279,7 +279,7 @@ class CheckOnGpus(unittest.TestCase):
         self.assertEqual(kept[0], kept[1], "times would differ")
         self.assertRegex(kept[0][0], r"\nend [1-9]\d*\n$")
 
-    def test_fp16_goes_on_inside_a_growth_interval(self):
+    def test_fp16_continues_inside_a_growth_interval(self):
         golden = Path(__file__).resolve().parents[2] / "golden"
         keys = ("step", "loss", "grad_norm", "skipped", "loss_scale", "growth_tracker")
 

@@ -136,7 +136,7 @@ class StepCase final : public GpuCase {
   // Takes figures until so many updates are left in_flight.
   Status ReadFigures(int left) {
     for (; in_flight_ > left; --in_flight_) {
-      GACCD_ASSIGN_OR_RETURN(const auto figures, engine_->TakeResult(/*wait=*/true));
+      GACCD_ASSIGN_OR_RETURN(const auto figures, engine_->PopResult(/*wait=*/true));
       if (!figures.has_value()) return {ErrorKind::kInternal, "an update is lost"};
       loss_ = figures->loss;
     }

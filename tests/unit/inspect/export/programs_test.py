@@ -58,7 +58,7 @@ class ProgramsTest(unittest.TestCase):
         found = set(METRIC.findall(re.sub(r"\{[^}]*\}", "", expression)))
         return {re.sub(r"_(bucket|sum|count)$", "", name) for name in found}
 
-    def test_promtool_has_nothing_to_say(self):
+    def test_promtool_reports_nothing(self):
         self.promtool("check", "metrics", input=self.metrics)
         self.promtool("check", "rules", str(DASHBOARDS / "alerts.yml"))
         self.promtool("test", "rules", str(DASHBOARDS / "alerts_test.yml"))
@@ -113,7 +113,7 @@ class ProgramsTest(unittest.TestCase):
         self.assertEqual(sum(row["ev"] == "failure" for row in rows), 16)
         self.assertEqual(float(steps[0]["loss"]), 7.3)
 
-    def test_nothing_was_run_that_stands_in_a_name(self):
+    def test_no_command_in_a_name_was_run(self):
         for form in ("csv", "chrome-trace", "otlp-json", "prometheus"):
             export(self.run_dir, form)
         subprocess.run([GACCD, "doctor", str(self.run_dir)], capture_output=True, timeout=60, check=False)

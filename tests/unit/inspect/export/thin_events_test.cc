@@ -112,7 +112,7 @@ TEST_F(ThinEventsTest, RefusesLiveRunAndKeepsFiles) {
   const std::string name = run_.Path("attempts/001-812/events.jsonl");
   const std::string before = TextIn(name);
   {
-    const auto owner = ValueOrThrow(FolderOwner::Take(run_.path(), MakeOwnerName("812", 1)));
+    const auto owner = ValueOrThrow(FolderOwner::Acquire(run_.path(), MakeOwnerName("812", 1)));
     EXPECT_THAT(ThinEvents(run_.path(), 100).status(), IsError(ErrorKind::kConfig, "job 812"));
   }
   EXPECT_EQ(TextIn(name), before);

@@ -36,11 +36,11 @@ TEST(CurveTest, IgnoresLostUpdates) {
   add(1, 4, 1);
   add(3, 5, 2);  // does 3 and 4 again
   EXPECT_THAT(curve.lost_from(), ElementsAre(3, testing::Gt(5)));
-  curve.GoBackTo(3);
-  EXPECT_THAT(curve.PiecesThatCount(), ElementsAre(ElementsAre(CurvePoint{1, 1}, CurvePoint{2, 1}),
-                                                   ElementsAre(CurvePoint{3, 2})));
+  curve.RewindTo(3);
+  EXPECT_THAT(curve.KeptPieces(), ElementsAre(ElementsAre(CurvePoint{1, 1}, CurvePoint{2, 1}),
+                                              ElementsAre(CurvePoint{3, 2})));
   add(1, 1, 3);  // trains anew
-  EXPECT_THAT(curve.PiecesThatCount(), ElementsAre(ElementsAre(CurvePoint{1, 3})));
+  EXPECT_THAT(curve.KeptPieces(), ElementsAre(ElementsAre(CurvePoint{1, 3})));
   EXPECT_EQ(curve.Pieces().size(), 3);
 }
 

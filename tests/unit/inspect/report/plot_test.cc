@@ -56,7 +56,7 @@ TEST(PlotTest, AsciiSpansFromTopToBottom) {
 
 TEST(PlotTest, DoesNotDrawLostUpdates) {
   Curve curve = Falling();
-  curve.GoBackTo(20);
+  curve.RewindTo(20);
   curve.BeginPiece();
   curve.Add(21, 5);
   const auto lines =

@@ -153,7 +153,7 @@ class BrowserTest(unittest.TestCase):
                                  "[0, 1, 2, 3, 4, 5].some(i => en.includes(`{${i}}`) !== zh.includes(`{${i}}`)))")
         self.assertEqual(odd, [])
 
-    def test_updates_that_were_done_again_are_faint(self):
+    def test_repeated_updates_are_drawn_faint(self):
         self.browser.open(self.page, 1280)
         again = self.browser.value("[...document.querySelectorAll('.lost[data-curve=loss]')].map(p => p.dataset.x)")
         self.assertEqual([(steps.split()[0], steps.split()[-1]) for steps in again], [("151", "200"), ("351", "400")])
@@ -190,7 +190,7 @@ class BrowserTest(unittest.TestCase):
                 self.assertEqual(self.browser.value("[...document.querySelectorAll('.bar .name')]"
                                                     ".filter(e => e.scrollWidth > e.clientWidth).length"), 0)
 
-    def test_an_evaluation_that_is_not_finite_is_said(self):
+    def test_an_evaluation_that_is_not_finite_is_reported(self):
         self.browser.open(SAMPLE, 1280)
         figures = "{...DATA.runs[0].figures, evals: [{metric: 'accuracy', value: null}]}"
         self.assertIn("not finite", self.browser.value(

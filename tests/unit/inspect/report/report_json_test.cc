@@ -107,8 +107,7 @@ std::string JsonAt(const Json& page, std::string_view path) {
   return at == nullptr ? "nothing" : at->Dump();
 }
 
-// Of the first run.
-std::string Of(const Json& page, std::string_view path) {
+std::string FirstRun(const Json& page, std::string_view path) {
   return JsonAt(page, StrCat("runs/0/", path));
 }
 
@@ -116,89 +115,89 @@ std::string Of(const Json& page, std::string_view path) {
 TEST_F(ReportTest, OmitsLostUpdatesOfEarlierAttempt) {
   run_.Event("002-812", 80, "resume", R"(,"step":3,"dur_s":1.5)");
   Json page = Written();
-  EXPECT_EQ(Of(page, "curves/loss/pieces/0/count"), "2");
-  EXPECT_EQ(Of(page, "curves/loss/pieces/1/count"), "1");
-  EXPECT_EQ(Of(page, "evals/0/curve/pieces/0/count"), "0");
-  EXPECT_EQ(Of(page, "figures/evals"), "[]") << "that of update 5";
+  EXPECT_EQ(FirstRun(page, "curves/loss/pieces/0/count"), "2");
+  EXPECT_EQ(FirstRun(page, "curves/loss/pieces/1/count"), "1");
+  EXPECT_EQ(FirstRun(page, "evals/0/curve/pieces/0/count"), "0");
+  EXPECT_EQ(FirstRun(page, "figures/evals"), "[]") << "that of update 5";
   run_.Event("002-812", 82, "step", Step(4, 0.5));
   page = Written();
-  EXPECT_EQ(Of(page, "curves/loss/pieces/2/steps"), "[4]");
-  EXPECT_EQ(Of(page, "curves/loss/pieces/1/count"), "1");
+  EXPECT_EQ(FirstRun(page, "curves/loss/pieces/2/steps"), "[4]");
+  EXPECT_EQ(FirstRun(page, "curves/loss/pieces/1/count"), "1");
 }
 
 TEST_F(ReportTest, CurvesHaveEventValues) {
   const Json page = Written();
-  EXPECT_EQ(Of(page, "curves/grad_norm"),
+  EXPECT_EQ(FirstRun(page, "curves/grad_norm"),
             R"({"width":1,"pieces":[{"steps":[1,2,3,4],"values":[0.75,1.0,1.25,1.5],)"
             R"("count":2},{"steps":[3,4,5],"values":[1.25,1.5,1.75],"count":3}]})");
-  EXPECT_EQ(Of(page, "curves/loss/pieces/0/values/3"), "1.01562");
-  EXPECT_EQ(Of(page, "curves/loss/pieces/1/values/2"), "0.203125");
-  EXPECT_EQ(Of(page, "curves/lr/pieces/1/values"), "[0.1,0.1,0.1]");
-  EXPECT_EQ(Of(page, "curves/dur_p99_s/pieces/0/values"), "[2.5,2.5,2.5,2.5]");
-  EXPECT_EQ(Of(page, "evals"),
+  EXPECT_EQ(FirstRun(page, "curves/loss/pieces/0/values/3"), "1.01562");
+  EXPECT_EQ(FirstRun(page, "curves/loss/pieces/1/values/2"), "0.203125");
+  EXPECT_EQ(FirstRun(page, "curves/lr/pieces/1/values"), "[0.1,0.1,0.1]");
+  EXPECT_EQ(FirstRun(page, "curves/dur_p99_s/pieces/0/values"), "[2.5,2.5,2.5,2.5]");
+  EXPECT_EQ(FirstRun(page, "evals"),
             R"([{"metric":"accuracy","curve":)"
             R"({"width":1,"pieces":[{"steps":[5],"values":[0.8125],"count":1}]}}])");
-  EXPECT_EQ(Of(page, "first_step"), "1");
-  EXPECT_EQ(Of(page, "last_step"), "5");
+  EXPECT_EQ(FirstRun(page, "first_step"), "1");
+  EXPECT_EQ(FirstRun(page, "last_step"), "5");
 }
 
 TEST_F(ReportTest, BatchIsOfNewestStage) {
-  EXPECT_EQ(Of(Written(), "figures/effective_batch"), "3072");
+  EXPECT_EQ(FirstRun(Written(), "figures/effective_batch"), "3072");
   run_.Event("001-812", 62, "target", R"(,"step":5,"target":6144,"accum_steps":4)");
-  EXPECT_EQ(Of(Written(), "figures/effective_batch"), "6144");
+  EXPECT_EQ(FirstRun(Written(), "figures/effective_batch"), "6144");
 }
 
 TEST_F(ReportTest, ShowsRunHistory) {
   const Json page = Written();
   EXPECT_EQ(JsonAt(page, "language"), R"("both")");
   EXPECT_EQ(JsonAt(page, "read_at"), "1795143680.0") << "2026-11-20 03:01:20 UTC";
-  EXPECT_EQ(Of(page, "phase"), R"("failed")");
-  EXPECT_EQ(Of(page, "exit"), "74");
-  EXPECT_EQ(Of(page, "model"), R"("mlp")");
-  EXPECT_EQ(Of(page, "next_command"), StrCat("\"gaccd doctor ", run_.path(), "\""));
-  EXPECT_THAT(Of(page, "advice/0/en"), HasSubstr("disk"));
-  EXPECT_EQ(Of(page, "figures/on_target"), "7");
-  EXPECT_EQ(Of(page, "figures/updates"), "7");
-  EXPECT_EQ(Of(page, "figures/lost_updates"), "2");
-  EXPECT_EQ(Of(page, "figures/mfu_ratio"), "0.41");
-  EXPECT_EQ(Of(page, "figures/gpu"), R"("H100")");
-  EXPECT_EQ(Of(page, "figures/flops"), "6.72e+11") << "7 updates of 48 samples";
-  EXPECT_EQ(Of(page, "figures/updates_s"), "14.0");
-  EXPECT_EQ(Of(page, "figures/evals"), R"([{"metric":"accuracy","value":0.8125}])");
-  EXPECT_EQ(Of(page, "saves/0/bytes"), "1000.0");
-  EXPECT_EQ(Of(page, "slow_ranks/1"),
+  EXPECT_EQ(FirstRun(page, "phase"), R"("failed")");
+  EXPECT_EQ(FirstRun(page, "exit"), "74");
+  EXPECT_EQ(FirstRun(page, "model"), R"("mlp")");
+  EXPECT_EQ(FirstRun(page, "next_command"), StrCat("\"gaccd doctor ", run_.path(), "\""));
+  EXPECT_THAT(FirstRun(page, "advice/0/en"), HasSubstr("disk"));
+  EXPECT_EQ(FirstRun(page, "figures/on_target"), "7");
+  EXPECT_EQ(FirstRun(page, "figures/updates"), "7");
+  EXPECT_EQ(FirstRun(page, "figures/lost_updates"), "2");
+  EXPECT_EQ(FirstRun(page, "figures/mfu_ratio"), "0.41");
+  EXPECT_EQ(FirstRun(page, "figures/gpu"), R"("H100")");
+  EXPECT_EQ(FirstRun(page, "figures/flops"), "6.72e+11") << "7 updates of 48 samples";
+  EXPECT_EQ(FirstRun(page, "figures/updates_s"), "14.0");
+  EXPECT_EQ(FirstRun(page, "figures/evals"), R"([{"metric":"accuracy","value":0.8125}])");
+  EXPECT_EQ(FirstRun(page, "saves/0/bytes"), "1000.0");
+  EXPECT_EQ(FirstRun(page, "slow_ranks/1"),
             R"({"rank":1,"host":"n1","phase":"compute","updates":2,"worst_ratio":1.5})");
-  EXPECT_EQ(Of(page, "job_text"), R"("lr: 0.2\nepochs: 3\n")");
+  EXPECT_EQ(FirstRun(page, "job_text"), R"("lr: 0.2\nepochs: 3\n")");
 }
 
 TEST_F(ReportTest, WritesPlanWithRankLoads) {
   const Json page = Written();
-  EXPECT_EQ(Of(page, "plan/base_batch"), "2400");
-  EXPECT_EQ(Of(page, "plan/choices/0"),
+  EXPECT_EQ(FirstRun(page, "plan/base_batch"), "2400");
+  EXPECT_EQ(FirstRun(page, "plan/choices/0"),
             R"({"mode":"floor","effective_batch":2400,"error_ratio":-0.21875})");
-  EXPECT_EQ(Of(page, "plan/choices/1/effective_batch"), "3072");
-  EXPECT_EQ(Of(page, "plan/choices/2/error_ratio"), "0.5625");
-  EXPECT_EQ(Of(page, "plan/loads"), R"([{"ranks":192,"samples":13,"parts":[7,6]},)"
-                                    R"({"ranks":48,"samples":12,"parts":[6,6]}])");
-  const auto samples = Json::Parse(Of(page, "plan/rank_samples"));
+  EXPECT_EQ(FirstRun(page, "plan/choices/1/effective_batch"), "3072");
+  EXPECT_EQ(FirstRun(page, "plan/choices/2/error_ratio"), "0.5625");
+  EXPECT_EQ(FirstRun(page, "plan/loads"), R"([{"ranks":192,"samples":13,"parts":[7,6]},)"
+                                          R"({"ranks":48,"samples":12,"parts":[6,6]}])");
+  const auto samples = Json::Parse(FirstRun(page, "plan/rank_samples"));
   ASSERT_EQ(samples->array()->size(), 240);
   EXPECT_EQ(std::ranges::count(*samples->array(), Json(13)), 192);
   RunFiles other;
   other.Event("000-9", 0, "plan", R"(,"mode":"exact","nodes":30)");
-  EXPECT_EQ(Of(Written({&other}), "plan"), "null") << "the event does not say enough";
+  EXPECT_EQ(FirstRun(Written({&other}), "plan"), "null") << "the event does not say enough";
 }
 
 // The page marks the choice of this name.
 TEST_F(ReportTest, ShowsRequestedRoundingAmongChoices) {
-  EXPECT_EQ(Of(Written(), "plan/choices/3"), "nothing") << "nearest was not asked for";
+  EXPECT_EQ(FirstRun(Written(), "plan/choices/3"), "nothing") << "nearest was not asked for";
   for (const std::string_view mode : {"floor", "exact", "ceil", "nearest"}) {
     RunFiles other;
     other.Event("000-9", 0, "plan",
                 StrCat(R"(,"mode":")", mode, R"(","nodes":2,"gpus_per_node":8,"world":16,)",
                        R"("micro_batch":10,"target_batch":250)"));
     const Json page = Written({&other});
-    EXPECT_EQ(Of(page, "plan/mode"), StrCat("\"", mode, "\""));
-    const auto choices = Json::Parse(Of(page, "plan/choices"));
+    EXPECT_EQ(FirstRun(page, "plan/mode"), StrCat("\"", mode, "\""));
+    const auto choices = Json::Parse(FirstRun(page, "plan/choices"));
     EXPECT_EQ(std::ranges::count_if(*choices->array(),
                                     [&](const Json& one) { return *one.text("mode") == mode; }),
               1)
@@ -212,37 +211,38 @@ TEST_F(ReportTest, ShowsRequestedRoundingAmongChoices) {
 
 // Of a change that says not all speeds, what it says is shown as it is.
 TEST_F(ReportTest, ShowsLoadsAfterLastChange) {
-  EXPECT_EQ(Of(Written(), "plan/changed_after"), "0");
+  EXPECT_EQ(FirstRun(Written(), "plan/changed_after"), "0");
   const auto change = [](int step, std::string_view speeds, std::string_view loads) {
     return StrCat(R"(,"step":)", step, R"(,"speeds":")", speeds, R"(","loads":")", loads, "\"");
   };
   run_.Event("001-812", 62, "rebalance", change(3, "240x1", "192x13,48x12"));
   run_.Event("001-812", 63, "rebalance", change(4, "160x1,80x0.6", "112x15,48x14,80x9"));
   const Json page = Written();
-  EXPECT_EQ(Of(page, "plan/loads"), R"([{"ranks":112,"samples":15,"parts":[8,7]},)"
-                                    R"({"ranks":48,"samples":14,"parts":[7,7]},)"
-                                    R"({"ranks":80,"samples":9,"parts":[9,0]}])");
-  EXPECT_EQ(Of(page, "plan/rank_samples/239"), "9");
-  EXPECT_EQ(Of(page, "plan/changed_after"), "4");
+  EXPECT_EQ(FirstRun(page, "plan/loads"), R"([{"ranks":112,"samples":15,"parts":[8,7]},)"
+                                          R"({"ranks":48,"samples":14,"parts":[7,7]},)"
+                                          R"({"ranks":80,"samples":9,"parts":[9,0]}])");
+  EXPECT_EQ(FirstRun(page, "plan/rank_samples/239"), "9");
+  EXPECT_EQ(FirstRun(page, "plan/changed_after"), "4");
   run_.Event("001-812", 64, "rebalance", change(5, "1x1,1x0.9...", "240x12-13"));
-  EXPECT_EQ(Of(Written(), "plan/new_loads"), R"("240x12-13")");
-  EXPECT_EQ(Of(Written(), "plan/loads/0/samples"), "13");
+  EXPECT_EQ(FirstRun(Written(), "plan/new_loads"), R"("240x12-13")");
+  EXPECT_EQ(FirstRun(Written(), "plan/loads/0/samples"), "13");
   run_.Event("002-812", 70, "plan", kPlan);
-  EXPECT_EQ(Of(Written(), "plan/changed_after"), "0") << "another attempt";
+  EXPECT_EQ(FirstRun(Written(), "plan/changed_after"), "0") << "another attempt";
 }
 
 TEST_F(ReportTest, AttemptsHaveFailuresAndChanges) {
   const Json page = Written();
-  EXPECT_EQ(Of(page, "attempts/0/failures/0/rank"), "5");
-  EXPECT_EQ(Of(page, "attempts/0/failures/0/message"), R"("full <disk>")");
-  EXPECT_EQ(Of(page, "attempts/0/changes"), "[]");
-  EXPECT_EQ(Of(page, "attempts/1/first_step"), "3");
-  const std::string changes = Of(page, "attempts/1/changes");
+  EXPECT_EQ(FirstRun(page, "attempts/0/failures/0/rank"), "5");
+  EXPECT_EQ(FirstRun(page, "attempts/0/failures/0/message"), R"("full <disk>")");
+  EXPECT_EQ(FirstRun(page, "attempts/0/changes"), "[]");
+  EXPECT_EQ(FirstRun(page, "attempts/1/first_step"), "3");
+  const std::string changes = FirstRun(page, "attempts/1/changes");
   EXPECT_THAT(changes, HasSubstr(R"({"name":"NCCL_DEBUG","before":"WARN","after":"INFO"})"));
   EXPECT_THAT(changes, HasSubstr(R"({"name":"nodes","before":"30","after":"29"})"));
   EXPECT_THAT(changes, Not(HasSubstr("SLURM_JOB_ID"))) << "it is the same";
-  EXPECT_EQ(Of(page, "attempts/1/job_changes"), R"([{"name":"","before":"lr: 0.1","after":""},)"
-                                                R"({"name":"","before":"","after":"lr: 0.2"}])");
+  EXPECT_EQ(FirstRun(page, "attempts/1/job_changes"),
+            R"([{"name":"","before":"lr: 0.1","after":""},)"
+            R"({"name":"","before":"","after":"lr: 0.2"}])");
 }
 
 TEST_F(ReportTest, UsesJobScriptJudgementOfAttempt) {
@@ -251,9 +251,9 @@ TEST_F(ReportTest, UsesJobScriptJudgementOfAttempt) {
               R"({"attempt":"001-812","exit":253,"verdict":"fail","reason":"more --mem"})"
               "\n");
   const Json page = Written();
-  EXPECT_EQ(Of(page, "attempts/1/exit"), "253");
-  EXPECT_EQ(Of(page, "attempts/1/verdict"), "\"fail\"");
-  EXPECT_EQ(Of(page, "attempts/1/reason"), "\"more --mem\"");
+  EXPECT_EQ(FirstRun(page, "attempts/1/exit"), "253");
+  EXPECT_EQ(FirstRun(page, "attempts/1/verdict"), "\"fail\"");
+  EXPECT_EQ(FirstRun(page, "attempts/1/reason"), "\"more --mem\"");
 }
 
 TEST_F(ReportTest, ShowsFirstFailureIfAllOnlyLostPeers) {
@@ -263,24 +263,24 @@ TEST_F(ReportTest, ShowsFirstFailureIfAllOnlyLostPeers) {
     other.Crash("000-9", 54 - rank, rank, R"(,"exit":69,"lost_ranks":"0","msg":"lost rank 0")");
   }
   const Json echoes = Written({&other});
-  EXPECT_EQ(Of(echoes, "attempts/0/failures/0/rank"), "3");
-  EXPECT_EQ(Of(echoes, "attempts/0/failures/1"), "nothing");
-  EXPECT_EQ(Of(echoes, "attempts/0/more_failures"), "2");
+  EXPECT_EQ(FirstRun(echoes, "attempts/0/failures/0/rank"), "3");
+  EXPECT_EQ(FirstRun(echoes, "attempts/0/failures/1"), "nothing");
+  EXPECT_EQ(FirstRun(echoes, "attempts/0/more_failures"), "2");
   other.Crash("000-9", 56, 0, R"(,"signal":11,"msg":"SIGSEGV")");
   const Json cause = Written({&other});
-  EXPECT_EQ(Of(cause, "attempts/0/failures/0/rank"), "0");
-  EXPECT_EQ(Of(cause, "attempts/0/failures/1"), "nothing");
-  EXPECT_EQ(Of(cause, "attempts/0/more_failures"), "3");
+  EXPECT_EQ(FirstRun(cause, "attempts/0/failures/0/rank"), "0");
+  EXPECT_EQ(FirstRun(cause, "attempts/0/failures/1"), "nothing");
+  EXPECT_EQ(FirstRun(cause, "attempts/0/more_failures"), "3");
 }
 
 TEST_F(ReportTest, SumsPhasesAndSlowRanksOverUpdates) {
   const Json page = Written();
   // Updates 3 and 4 were done twice.
-  EXPECT_EQ(Of(page, "phases/bins/2"),
+  EXPECT_EQ(FirstRun(page, "phases/bins/2"),
             R"({"index":3,"updates":2,"compute_s":2.0,"reduce_s":0.25,"wait_s":0.25,)"
             R"("optimizer_s":0.5,"data_s":1.0,"other_s":0.0})");
-  EXPECT_EQ(Of(page, "slow/bins/2"), R"({"index":3,"updates":2,"ranks":[[3,2]]})");
-  EXPECT_EQ(Of(page, "slow/width"), "1");
+  EXPECT_EQ(FirstRun(page, "slow/bins/2"), R"({"index":3,"updates":2,"ranks":[[3,2]]})");
+  EXPECT_EQ(FirstRun(page, "slow/width"), "1");
 }
 
 TEST(LineChangesTest, CountsLines) {
@@ -305,7 +305,7 @@ TEST_F(ReportTest, EscapesTextOfRun) {
 TEST_F(ReportTest, ReportsFileProblems) {
   run_.Event("003-812", 50, "run_start");  // 002 is missing, and 001 ends at 61
   run_.Append("attempts/003-812/events.jsonl", R"({"v":1,"ts":"2026)");
-  const std::string notes = Of(Written(), "notes");
+  const std::string notes = FirstRun(Written(), "notes");
   EXPECT_THAT(notes, HasSubstr("attempt 002-812 has no folder"));
   EXPECT_THAT(notes, HasSubstr("attempt 003-812: its last line is cut off"));
   EXPECT_THAT(notes, HasSubstr("both ran at once"));
@@ -319,18 +319,18 @@ TEST_F(ReportTest, SkipsDamagedValues) {
   run_.Event("001-812", 65, "eval", R"(,"step":-4,"metric":"accuracy","value":1)");
   run_.Event("001-812", 66, "eval", R"(,"step":4,"metric":"accuracy","value":1e999)");
   const Json page = Written();
-  EXPECT_EQ(Of(page, "curves"), Of(before, "curves"));
-  EXPECT_EQ(Of(page, "evals"), Of(before, "evals"));
-  EXPECT_EQ(Of(page, "figures/loss"), "null");
+  EXPECT_EQ(FirstRun(page, "curves"), FirstRun(before, "curves"));
+  EXPECT_EQ(FirstRun(page, "evals"), FirstRun(before, "evals"));
+  EXPECT_EQ(FirstRun(page, "figures/loss"), "null");
   ReportData data;
   data.figures.evals["accuracy"] = std::numeric_limits<double>::infinity();
   const auto infinite = Json::Parse(ReportJson({&data, 1}, PageLanguage::kEn));
-  EXPECT_EQ(Of(*infinite, "figures/evals"), R"([{"metric":"accuracy","value":null}])");
+  EXPECT_EQ(FirstRun(*infinite, "figures/evals"), R"([{"metric":"accuracy","value":null}])");
 }
 
 TEST_F(ReportTest, NonFiniteEvaluationIsNull) {
   run_.Event("001-812", 62, "eval", R"(,"step":5,"metric":"accuracy","value":null,"dur_s":0.5)");
-  EXPECT_EQ(Of(Written(), "figures/evals"), R"([{"metric":"accuracy","value":null}])");
+  EXPECT_EQ(FirstRun(Written(), "figures/evals"), R"([{"metric":"accuracy","value":null}])");
 }
 
 TEST_F(ReportTest, RunWithoutEventsHasReport) {
@@ -338,13 +338,13 @@ TEST_F(ReportTest, RunWithoutEventsHasReport) {
   run.Append("attempts/000-1/env.json", "{");
   run.Append("STATUS.json", StrCat(R"({"ts":")", At(79), R"(","state":"starting"})"));
   const Json page = Written({&run});
-  EXPECT_EQ(Of(page, "phase"), R"("starting")");
-  EXPECT_EQ(Of(page, "next_command"), StrCat("\"gaccd status --watch ", run.path(), "\""));
-  EXPECT_THAT(Of(page, "notes"), HasSubstr("attempt 000-1 has no events"));
-  EXPECT_THAT(Of(page, "advice/0/en"), HasSubstr("nothing to do"));
-  EXPECT_THAT(Of(page, "advice/0/zh"), HasSubstr("无需操作：正在运行"));
-  EXPECT_EQ(Of(page, "curves/loss/pieces"), "[]");
-  EXPECT_EQ(Of(page, "plan"), "null");
+  EXPECT_EQ(FirstRun(page, "phase"), R"("starting")");
+  EXPECT_EQ(FirstRun(page, "next_command"), StrCat("\"gaccd status --watch ", run.path(), "\""));
+  EXPECT_THAT(FirstRun(page, "notes"), HasSubstr("attempt 000-1 has no events"));
+  EXPECT_THAT(FirstRun(page, "advice/0/en"), HasSubstr("nothing to do"));
+  EXPECT_THAT(FirstRun(page, "advice/0/zh"), HasSubstr("无需操作：正在运行"));
+  EXPECT_EQ(FirstRun(page, "curves/loss/pieces"), "[]");
+  EXPECT_EQ(FirstRun(page, "plan"), "null");
 }
 
 TEST_F(ReportTest, ShowsFiguresAndJobDifferencesOfSeveralRuns) {
@@ -371,7 +371,7 @@ TEST_F(ReportTest, NamesBestEvaluationAndExportCommand) {
   run.Event("000-9", 0, "run_start");
   run.Append("STATUS.json", StrCat(R"({"ts":")", At(70), R"(","state":"done","exit":0,"step":9,)",
                                    R"("best_metric":"mae","best_value":0.25,"best_step":6})"));
-  const auto said = [&](const char* name) { return Of(Written({&run}), name); };
+  const auto said = [&](const char* name) { return FirstRun(Written({&run}), name); };
   const std::string command =
       StrCat("\"gaccd ckpt export ", run.path(), " --best --out=best.safetensors\"");
   EXPECT_EQ(said("best"), R"({"metric":"mae","value":0.25,"step":6,"is_saved":false})");

@@ -82,7 +82,7 @@ TEST(AddSlurmFacts, RequeueChainEndsWithLastJob) {
       .job = "17", .phase = RunPhase::kStopped, .submitted = "17,18", .exit = 75};
   const JobState timeout{"TIMEOUT", "", "0:0"};
   const auto has_ended = [](const RunState& state, const JobState& first, const JobState& second) {
-    return HasEndedForGood(WithSlurm(state, JobStates{{"17", first}, {"18", second}}));
+    return IsPermanentlyEnded(WithSlurm(state, JobStates{{"17", first}, {"18", second}}));
   };
   EXPECT_FALSE(has_ended(stopped, timeout, {"PENDING", "Dependency", ""}));
   EXPECT_FALSE(has_ended(stopped, timeout, {"RUNNING", "", ""}));

@@ -14,7 +14,7 @@ enum class CpuBf16 : std::uint8_t {
 };
 
 // What oneDNN uses on this CPU; the environment variable ONEDNN_MAX_CPU_ISA limits it.
-[[nodiscard]] CpuBf16 Bf16OfCpu();
+[[nodiscard]] CpuBf16 DetectCpuBf16();
 
 // Text for users: "AVX-512 without AVX512_BF16", "AMX".
 [[nodiscard]] std::string_view Name(CpuBf16 bf16);

@@ -1,4 +1,4 @@
-#include "daemon/device/cpu/bf16_of_cpu.h"
+#include "daemon/device/cpu/detect_bf16.h"
 
 #include <dnnl.hpp>
 
@@ -13,7 +13,7 @@ bool Has(dnnl::cpu_isa wanted) {
 
 }  // namespace
 
-CpuBf16 Bf16OfCpu() {
+CpuBf16 DetectCpuBf16() {
   if (Has(dnnl::cpu_isa::avx512_core_amx)) return CpuBf16::kAmx;
   if (Has(dnnl::cpu_isa::avx512_core_bf16)) return CpuBf16::kAvx512Bf16;
   return Has(dnnl::cpu_isa::avx512_core) ? CpuBf16::kEmulated : CpuBf16::kNone;
