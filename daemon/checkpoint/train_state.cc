@@ -33,6 +33,13 @@ Status Differs(std::string_view what, const T& saved, const T& now) {
                                      saved, ", this job has ", now)};
 }
 
+// Of a run that continues, but not inside the update.
+template <typename T>
+Status WindowDiffers(std::string_view what, const T& saved, const T& now) {
+  return {ErrorKind::kConfig,
+          StrCat("the checkpoint has ", what, " ", saved, ", this job has ", now)};
+}
+
 std::string_view OnOff(bool on) { return on ? "on" : "off"; }
 
 std::string ParameterText(const ParameterRecord& parameter) {
@@ -205,29 +212,29 @@ Status CheckSameNetwork(Job saved, Job job) {
 Status CheckSameWindow(const Manifest& manifest, const Job& saved, const Job& job, const Plan& plan,
                        bool by_length) {
   const Plan& was = *manifest.plan;
-  if (was.world() != plan.world()) return Differs("ranks", was.world(), plan.world());
+  if (was.world() != plan.world()) return WindowDiffers("ranks", was.world(), plan.world());
   if (was.stages() != plan.stages()) {
-    return Differs("the stages of a pipeline", was.stages(), plan.stages());
+    return WindowDiffers("the stages of a pipeline", was.stages(), plan.stages());
   }
   if (was.request().micro_batch != plan.request().micro_batch) {
-    return Differs("the micro-batch", was.request().micro_batch, plan.request().micro_batch);
+    return WindowDiffers("the micro-batch", was.request().micro_batch, plan.request().micro_batch);
   }
   if (was.accum_steps() != plan.accum_steps()) {
-    return Differs("micro-steps", was.accum_steps(), plan.accum_steps());
+    return WindowDiffers("micro-steps", was.accum_steps(), plan.accum_steps());
   }
   if (was.request().speeds != plan.request().speeds) {
-    return Differs("the speeds of the ranks", SpeedsText(was.request().speeds),
-                   SpeedsText(plan.request().speeds));
+    return WindowDiffers("the speeds of the ranks", SpeedsText(was.request().speeds),
+                         SpeedsText(plan.request().speeds));
   }
   if (manifest.cursor.by_length != by_length) {
-    return Differs("grouping by length", OnOff(manifest.cursor.by_length), OnOff(by_length));
+    return WindowDiffers("grouping by length", OnOff(manifest.cursor.by_length), OnOff(by_length));
   }
   if (!manifest.has_divisors) {
     return {ErrorKind::kConfig, "the gaccd that saved it did not save the divisor of the loss"};
   }
   // Accumulators of fp16 contain the gradient of the scaled loss.
   if (saved.precision != job.precision) {
-    return Differs("the precision", Name(saved.precision), Name(job.precision));
+    return WindowDiffers("the precision", Name(saved.precision), Name(job.precision));
   }
   return CheckSameUpdate(manifest, saved, job, plan, manifest.cursor.step + 1);
 }

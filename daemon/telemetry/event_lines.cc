@@ -38,8 +38,10 @@ std::string LearningRateText(double lr) {
 }  // namespace
 
 std::string StepLine(const StepRecord& step, double samples_per_s, double elapsed_s) {
+  const std::string place = StrCat("epoch: ", step.epoch, " step: ", step.step);
+  if (step.skipped && step.divisor == 0) return place + ", update skipped: no label of it counts";
   const std::string start =
-      StrCat("epoch: ", step.epoch, " step: ", step.step, ", loss is ", LossText(step.loss),
+      StrCat(place, ", loss is ", LossText(step.loss),
              step.unit == "samples" ? "" : " (" + MeanText(step.divisor, step.unit) + ")");
   if (step.skipped) return start + ", update skipped: the gradient is not finite";
   return StrCat(start, ", lr ", LearningRateText(step.lr), ", ", RateText(samples_per_s),

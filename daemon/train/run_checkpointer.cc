@@ -232,7 +232,8 @@ void RunCheckpointer::OnSave(const SaveEvent& event) {
                    Milliseconds(event.total_s)));
   } else {
     LogWarning(StrCat(event.status.message(), "; checkpoint ", event.generation.name(), " failed (",
-                      event.failed_in_row, " in a row), the previous one remains"));
+                      event.failed_in_row, " in a row), ",
+                      last_saved_ ? "the previous one remains" : "this attempt has saved none"));
   }
   if (!event.prune_problem.empty()) {
     LogWarning(StrCat("old checkpoints could not be removed: ", event.prune_problem));

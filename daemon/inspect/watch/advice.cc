@@ -22,8 +22,26 @@ bool Mentions(std::string_view reason, std::string_view words) {
   return reason.find(words) != std::string_view::npos;
 }
 
+bool IsLocal(const RunState& state) { return state.job.starts_with("local-"); }
+
+// The command that shows whether the job still runs.
+std::string CommandForJob(const RunState& state) {
+  constexpr std::string_view kLocal = "local-";  // then the process
+  if (!IsLocal(state)) return StrCat("squeue --jobs=", ShellWord(state.job));
+  return StrCat("ps -p ", ShellWord(std::string_view(state.job).substr(kLocal.size())));
+}
+
+// How the run begins when it is started again.
+Advice NextStart(const AdviceFacts& facts) {
+  if (facts.has_checkpoint) {
+    return {"it resumes from its newest checkpoint", "它会从最新的检查点继续"};
+  }
+  return {"it begins at update 1, as no checkpoint is complete",
+          "没有完整的检查点，它会从第 1 次更新开始"};
+}
+
 // Exit code 74: the reason contains the text of strerror().
-Advice AfterIoError(std::string_view reason) {
+Advice AfterIoError(std::string_view reason, const Advice& next) {
   if (Mentions(reason, "No such file or directory") || Mentions(reason, "Not a directory")) {
     return {
         "put the missing file where the reason names it, or correct its path in the job or the "
@@ -36,10 +54,8 @@ Advice AfterIoError(std::string_view reason) {
   }
   if (Mentions(reason, "No space left") || Mentions(reason, "quota") ||
       Mentions(reason, "is full")) {
-    return {
-        "free space on the disk named in the reason, then restart: the run resumes from its newest "
-        "checkpoint",
-        "为原因中提到的磁盘腾出空间，然后重新启动：它会从最新的检查点继续"};
+    return {StrCat("free space on the disk named in the reason, then restart: ", next.en),
+            StrCat("为原因中提到的磁盘腾出空间，然后重新启动：", next.zh)};
   }
   return {"check the file or disk named in the reason, then restart",
           "检查原因中提到的文件或磁盘，然后重新启动"};
@@ -49,7 +65,9 @@ Advice AfterIoError(std::string_view reason) {
 bool IsMissingProgram(int exit) { return exit == 2 || exit == 13 || exit == 126 || exit == 127; }
 
 // Advice for an exit code, shown with the reason.
-Advice AfterExit(int exit, const std::string& reason, const std::string& folder) {
+Advice AfterExit(const AdviceFacts& facts, int exit, const std::string& folder) {
+  const std::string& reason = facts.state.reason;
+  const Advice next = NextStart(facts);
   const Advice memory{"give the job more memory (--mem), or set a smaller --micro-batch",
                       "给作业更多内存 (--mem)，或减小 --micro-batch"};
   if (exit == kOutOfMemoryExit) return memory;
@@ -62,10 +80,10 @@ Advice AfterExit(int exit, const std::string& reason, const std::string& folder)
                "/attempts 中最新一次尝试的 rank 目录")};
   }
   if (IsSignalExit(exit) && exit != static_cast<int>(ErrorKind::kInterrupted)) {
-    return {StrCat("it was killed by a signal; if the kernel was out of memory, ", memory.en,
-                   "; otherwise restart it: it resumes from its newest checkpoint"),
-            StrCat("它被信号终止；如果是内核因内存不足所为：", memory.zh,
-                   "；否则重新启动，它会从最新的检查点继续")};
+    return {
+        StrCat("it was killed by a signal; if the kernel was out of memory, ", memory.en,
+               "; otherwise restart it: ", next.en),
+        StrCat("它被信号终止；如果是内核因内存不足所为：", memory.zh, "；否则重新启动：", next.zh)};
   }
   switch (static_cast<ErrorKind>(exit)) {
     case ErrorKind::kUsage:
@@ -86,19 +104,24 @@ Advice AfterExit(int exit, const std::string& reason, const std::string& folder)
       return {"this is a bug in gaccd: please report it and attach the run folder",
               "这是 gaccd 的缺陷：请连同运行目录一起报告"};
     case ErrorKind::kIo:
-      return AfterIoError(reason);
+      return AfterIoError(reason, next);
     case ErrorKind::kUnavailable:
     case ErrorKind::kOs:
     case ErrorKind::kTempFail:
-      return {
-          "restart it: it resumes from its newest checkpoint; slurm/launch does so automatically",
-          "重新启动，它会从最新的检查点继续；slurm/launch 会自动这样做"};
+      if (facts.state.gone_in_slurm) {
+        return {StrCat("submit it again, as SLURM does not run its job again: ", next.en),
+                StrCat("请重新提交，SLURM 不会再次运行它的作业：", next.zh)};
+      }
+      if (IsLocal(facts.state) || facts.hold_file) {
+        return {StrCat("restart it: ", next.en), StrCat("重新启动：", next.zh)};
+      }
+      return {StrCat("restart it: ", next.en, "; slurm/launch does so automatically"),
+              StrCat("重新启动：", next.zh, "；slurm/launch 会自动这样做")};
     case ErrorKind::kNoRequeue:
       if (!StoppedByFile(exit, reason)) break;
       [[fallthrough]];
     case ErrorKind::kInterrupted:
-      return {"restart it to continue: it resumes from its newest checkpoint",
-              "需要继续时重新启动：它会从最新的检查点继续"};
+      return {StrCat("restart it to continue: ", next.en), StrCat("需要继续时重新启动：", next.zh)};
   }
   return {"restarting unchanged would fail the same way: fix the cause named in the reason first",
           "原样重新启动会再次这样结束：请先改变原因中提到的内容"};
@@ -108,12 +131,11 @@ Advice AdviseLiveRun(const RunState& state, const std::string& folder) {
   constexpr double kStill = 60;  // seconds, or kUpdates updates if these are longer
   constexpr double kUpdates = 10;
   if (state.no_rank_yet) {
-    const std::string job = ShellWord(state.job);
-    return {
-        StrCat("wait a minute: the job has started and its ranks are starting; to check that it "
-               "still runs: squeue --jobs=",
-               job),
-        StrCat("先等一分钟：作业已开始，各 rank 正在启动；查看是否仍在运行：squeue --jobs=", job)};
+    const std::string command = CommandForJob(state);
+    return {StrCat("wait a minute: the job has started and its ranks are starting; to check that "
+                   "it still runs: ",
+                   command),
+            StrCat("先等一分钟：作业已开始，各 rank 正在启动；查看是否仍在运行：", command)};
   }
   if (state.failed_saves > 0) {
     return {
@@ -140,10 +162,10 @@ Advice AdviseLiveRun(const RunState& state, const std::string& folder) {
 Advice AdviseSilentRanks(const RunState& state) {
   const std::string job = ShellWord(state.job);
   const std::string said = ShellWord(StrCat(state.folder, "/attempts/", state.attempt, "/rank"));
-  return {StrCat("check whether job ", job, " still runs: squeue --jobs=", job,
-                 "; output of its ranks: ls ", said),
-          StrCat("检查作业 ", job, " 是否仍在运行：squeue --jobs=", job, "；各 rank 的输出：ls ",
-                 said)};
+  const std::string command = CommandForJob(state);
+  return {StrCat("check whether job ", job, " still runs: ", command, "; output of its ranks: ls ",
+                 said),
+          StrCat("检查作业 ", job, " 是否仍在运行：", command, "；各 rank 的输出：ls ", said)};
 }
 
 // For a job that ended according to SLURM, without a reason in its files.
@@ -155,7 +177,8 @@ Advice AdviseWithoutVerdict(const std::string& folder) {
 }
 
 // Advice for the phase, without files and suspects.
-Advice AdviseForPhase(const RunState& state, const std::string& folder) {
+Advice AdviseForPhase(const AdviceFacts& facts, const std::string& folder) {
+  const RunState& state = facts.state;
   switch (state.phase) {
     case RunPhase::kSubmitted:
       if (!state.slurm.empty()) {
@@ -185,7 +208,7 @@ Advice AdviseForPhase(const RunState& state, const std::string& folder) {
       break;
   }
   if (!state.exit) return AdviseWithoutVerdict(folder);
-  return AfterExit(*state.exit, state.reason, folder);
+  return AfterExit(facts, *state.exit, folder);
 }
 
 }  // namespace
@@ -230,8 +253,8 @@ std::vector<Advice> Advise(const AdviceFacts& facts) {
                       StrCat(folder, " 所在的磁盘已满：请先腾出空间")});
   }
   const bool ended = state.phase == RunPhase::kStopped || state.phase == RunPhase::kFailed;
-  if (!ended || !facts.stop_file) advice.push_back(AdviseForPhase(state, ShellWord(state.folder)));
-  if (!state.suspect_hosts.empty() && !state.job.starts_with("local-")) {  // a SLURM job
+  if (!ended || !facts.stop_file) advice.push_back(AdviseForPhase(facts, ShellWord(state.folder)));
+  if (!state.suspect_hosts.empty() && !IsLocal(state)) {  // a SLURM job
     advice.push_back({StrCat("without the suspected hosts: sbatch --exclude=", state.suspect_hosts),
                       StrCat("避开可疑主机：sbatch --exclude=", state.suspect_hosts)});
   }

@@ -13,7 +13,8 @@ struct AdviceFacts {
   RunState state;
   bool stop_file = false;
   bool hold_file = false;
-  bool disk_full = false;  // the disk of the run folder
+  bool disk_full = false;      // the disk of the run folder
+  bool has_checkpoint = true;  // the run folder has one with a manifest
 };
 
 // A sentence in English and Chinese. Commands in it can be pasted into a shell, also for folders

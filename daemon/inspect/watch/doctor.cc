@@ -9,6 +9,7 @@
 #include "collectives/base/files.h"
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
+#include "daemon/checkpoint/generations.h"
 #include "daemon/inspect/watch/attempts.h"
 #include "daemon/inspect/watch/event_stream.h"
 #include "daemon/inspect/watch/slurm_facts.h"
@@ -112,6 +113,12 @@ bool IsDiskFull(const std::string& folder) {
          std::uint64_t{info.f_bavail} * info.f_frsize < kMin;
 }
 
+// Also where the folder cannot be read.
+bool HasCheckpoint(const std::string& run_dir) {
+  const auto all = ListGenerations(run_dir + "/ckpt");
+  return !all.ok() || std::ranges::any_of(*all, &Generation::committed);
+}
+
 }  // namespace
 
 RankFailure ParseFailure(const Event& event) {
@@ -178,7 +185,8 @@ Result<Diagnosis> DiagnoseFiles(const std::string& run_dir, WallTime now, const 
   diagnosis.advice = Advise({.state = diagnosis.state,
                              .stop_file = PathExists(run_dir + "/STOP"),
                              .hold_file = PathExists(run_dir + "/HOLD"),
-                             .disk_full = IsDiskFull(run_dir)});
+                             .disk_full = IsDiskFull(run_dir),
+                             .has_checkpoint = HasCheckpoint(run_dir)});
   return diagnosis;
 }
 

@@ -41,7 +41,8 @@ TEST(RunStateTest, WindowRequiresSameMicroSteps) {
     const char* what;
     std::function<void(WindowOfRun&)> change;
   } const cases[] = {
-      {"ranks 2, this job has 3", [](WindowOfRun& now) { now.request.gpus_per_node = 3; }},
+      {"the checkpoint has ranks 2, this job has 3",
+       [](WindowOfRun& now) { now.request.gpus_per_node = 3; }},
       {"micro-batch 5, this job has 4", [](WindowOfRun& now) { now.request.micro_batch = 4; }},
       {"micro-steps 4, this job has 7", [](WindowOfRun& now) { now.request.target_batch = 64; }},
       {"by length off, this job has on", [](WindowOfRun& now) { now.by_length = true; }},

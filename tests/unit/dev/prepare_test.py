@@ -295,6 +295,8 @@ class Prepare(unittest.TestCase):
                     self.file("s.jsonl", '{"text": "a \\ud800"}')]),
                 (65, "l.jsonl' line 2: '\\udc00' is half a character", [
                     "--label=b", self.file("l.jsonl", '{"text": "a", "b": "x"}\n{"text": "a", "b": "\\udc00"}')]),
+                (65, "sp.csv' line 4: class ' y' differs from 'y' in spaces alone", [
+                    "--label=label", self.file("sp.csv", "text,label\na,x\nb,y\nc, y\n")]),
                 (65, "class '\\x1b[31m\\x9b' is none of a", ["--classes=a", "--label=label", self.file(
                     "c1.csv", "text,label\nx,\x1b[31m\x9b\n")]),
                 (65, "d2.csv' line 1: two columns are called 'text'", [

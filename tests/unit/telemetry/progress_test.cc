@@ -87,8 +87,12 @@ TEST(StepLineTest, FitsATerminal) {
   EXPECT_THAT(StepLine(large, 9999.6, 0), HasSubstr(", 10.0k samples/s"));
   StepRecord skipped = usual;
   skipped.skipped = true;
+  skipped.divisor = 10;
   EXPECT_THAT(StepLine(skipped, 1, 1), testing::EndsWith("skipped: the gradient is not finite"));
   EXPECT_LE(StepLine(skipped, 1, 1).size(), 80U);
+  skipped.divisor = 0;  // its mean loss is undefined, and its gradient is 0
+  skipped.loss = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(StepLine(skipped, 1, 1), "epoch: 1 step: 100, update skipped: no label of it counts");
 }
 
 TEST(ProgressLineTest, Durations) {

@@ -270,6 +270,7 @@ TEST_F(RunReporterTest, FailedRunReportsReason) {
     if (!reporter.ok()) return reporter.status();
     StepRecord step = StepAt(1, 5);
     step.loss = std::numeric_limits<double>::quiet_NaN();
+    step.divisor = 10;
     step.skipped = true;
     (*reporter)->Report(step);
     (*reporter)->Finish({ErrorKind::kNoRequeue, "training diverged"});

@@ -238,8 +238,8 @@ TEST_F(ResumeTest, InsideUpdateWithLearningRateRule) {
   EXPECT_EQ(resumed.warnings, "");
   const auto other = ValueOrThrow(Train(job, 2, 0, "auto"));
   EXPECT_EQ(other.warnings,
-            "update 4 restarts, 2 micro-steps of it are lost: the checkpoint belongs to another "
-            "run: it has ranks 3, this job has 2\n");
+            "update 4 restarts, 2 micro-steps of it are lost: the checkpoint has ranks 3, this job "
+            "has 2\n");
 }
 
 TEST_F(ResumeTest, RepeatsUpdateWithoutTimeForAccumulators) {

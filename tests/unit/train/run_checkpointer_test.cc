@@ -196,6 +196,31 @@ TEST_F(SavingCheckpointerTest, SavesAtBoundariesAndInterruptedWindows) {
                {kAccumulatorsBuffer, EngineBuffer::kGradients}});
 }
 
+// The folders of the first and the third cannot be made.
+TEST_F(SavingCheckpointerTest, FailedSaveSaysWhetherAnotherRemains) {
+  for (const std::int64_t step : {2, 6}) {
+    (void)folder_.Write(Generation{.epoch = 1, .step = step}.name(), "x");
+  }
+  RunCheckpointer& control = *checkpointer_;
+  control.BeginRun(nullptr, &progress_, &summary_);
+  testing::internal::CaptureStderr();
+  std::size_t saved = 0;
+  for (const std::int64_t step : {2, 4, 6}) {
+    summary_ = {.updates = step, .samples = 20 * step};
+    EXPECT_OK(control.AtBoundary(step, true, false));
+    ++saved;
+    for (int i = 0; i < 6000 && records_.size() < saved; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      EXPECT_TRUE(control.Poll().ok());
+    }
+  }
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("step-000000000002-e000001 failed (1 in a row), this attempt has "
+                              "saved none"));
+  EXPECT_THAT(said, HasSubstr("step-000000000006-e000001 failed (1 in a row), the previous one "
+                              "remains"));
+}
+
 // The folder of the first cannot be made.
 TEST_F(SavingCheckpointerTest, FailedSaveKeepsSchedule) {
   const std::string in_the_way = folder_.Write(Generation{.epoch = 1, .step = 2}.name(), "x");

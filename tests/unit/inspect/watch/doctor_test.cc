@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "daemon/inspect/watch/advice.h"
 #include "tests/support/run_files.h"
 #include "tests/support/status_matchers.h"
@@ -178,9 +180,40 @@ TEST(Advise, NoSlurmAdviceForLocalJob) {
   state.exit = 69;
   state.suspect_hosts = "n3";
   for (const Advice& one : Advise({.state = state})) {
-    EXPECT_THAT(one.en, Not(HasSubstr("sbatch")));
-    EXPECT_THAT(one.zh, Not(HasSubstr("sbatch")));
+    EXPECT_THAT(one.en, AllOf(Not(HasSubstr("sbatch")), Not(HasSubstr("slurm/launch"))));
+    EXPECT_THAT(one.zh, AllOf(Not(HasSubstr("sbatch")), Not(HasSubstr("slurm/launch"))));
   }
+  state.no_rank_yet = true;
+  for (const RunPhase phase : {RunPhase::kStarting, RunPhase::kStale}) {
+    state.phase = phase;
+    const Advice one = Advise({.state = state})[0];
+    EXPECT_THAT(one.en, AllOf(HasSubstr("ps -p 4711"), Not(HasSubstr("squeue"))));
+    EXPECT_THAT(one.zh, AllOf(HasSubstr("ps -p 4711"), Not(HasSubstr("squeue"))));
+  }
+}
+
+TEST_F(DoctorTest, SaysWhereTheNextStartBegins) {
+  for (const char* const exit : {"69", "74", "75", "130", "137"}) {
+    State(StrCat(R"(,"state":"stopped","exit":)", exit,
+                 R"(,"reason":"cannot write: No space left on device")"));
+    run_.Event("001-812", 1, "run_start");
+    EXPECT_THAT(Text(), HasSubstr("it begins at update 1, as no checkpoint is complete")) << exit;
+    run_.Append("ckpt/step-000000000007-e000001/shard-00000-of-00001.bin", "unfinished");
+    EXPECT_THAT(Text(), HasSubstr("it begins at update 1")) << exit;
+    run_.Append("ckpt/step-000000000005-e000001/MANIFEST", "x");
+    EXPECT_THAT(Text(), HasSubstr("it resumes from its newest checkpoint")) << exit;
+    std::filesystem::remove_all(run_.path());
+  }
+}
+
+TEST(Advise, PromisesNoRestartThatDoesNotCome) {
+  RunState state{.folder = "/runs/a", .job = "812", .phase = RunPhase::kStopped};
+  state.exit = 75;
+  EXPECT_THAT(Advise({.state = state})[0].en, HasSubstr("slurm/launch does so automatically"));
+  EXPECT_THAT(Advise({.state = state, .hold_file = true})[1].en, Not(HasSubstr("automatically")));
+  state.gone_in_slurm = true;  // scancel
+  EXPECT_THAT(Advise({.state = state})[0].en,
+              AllOf(HasSubstr("submit it again"), Not(HasSubstr("automatically"))));
 }
 
 TEST(Advise, DependsOnReasonIfExitCodeIsAmbiguous) {
