@@ -98,6 +98,10 @@ Status NonfiniteHandler::HandleResult(const UpdateInFlight& done, UpdateResult* 
   if (shared.survivors < planned) {
     GACCD_ASSIGN_OR_RETURN(*result, RepeatWithout(done, mine, shared.survivors));
   }
+  if (IsUnlabelled(*result)) {
+    warn(" is skipped, as no label of its finite micro-batches counts: ");
+    return Status::Ok();
+  }
   if (!result->finite) {
     return Diverged(StrCat("training diverged: not finite, also without the ",
                            planned - shared.survivors, " samples of micro-batches that are not"),

@@ -233,7 +233,8 @@ TEST(ShareOffendersTest, FailureOfOneRankEndsSearchOnAllRanks) {
   }));
 }
 
-// The loss of a micro-batch with sample 3 is not finite.
+// The loss of a micro-batch with sample 3 is not finite. If `unlabelled`, no other sample has a
+// label.
 class PoisonedBackend final : public tests::FakeBackend {
  public:
   Status MicroStep(const BatchView& batch, StepPlace place, std::int64_t first,
@@ -241,9 +242,12 @@ class PoisonedBackend final : public tests::FakeBackend {
     ++micro_steps;
     const std::int64_t* const end = batch.ids + batch.samples;
     if (std::find(batch.ids, end, 3) != end) page.sums.loss = std::nan("");
-    return FakeBackend::MicroStep(batch, place, first, row_gradients);
+    const Status status = FakeBackend::MicroStep(batch, place, first, row_gradients);
+    if (unlabelled) page.sums.divisor = 0;
+    return status;
   }
   int micro_steps = 0;
+  bool unlabelled = false;
 };
 
 // One rank, update 1: samples 0 to 19, 4 at once.
@@ -291,6 +295,16 @@ TEST(NonfiniteHandlerTest, RepeatsUpdateWithoutOffenders) {
   result = {.samples = 20, .divisor = 20, .finite = false};
   EXPECT_THAT(a.handler.HandleResult(a.first, &result),
               IsError(ErrorKind::kNoRequeue, "also without the 4 samples"));
+}
+
+TEST(NonfiniteHandlerTest, SkipsUpdateWhoseRemainingSamplesHaveNoLabel) {
+  Alone a(OnNonfinite::kDropMicroBatch);
+  a.engine->unlabelled = true;
+  UpdateResult result{.samples = 20, .divisor = 4, .loss = NAN, .finite = false};
+  EXPECT_OK(a.handler.HandleResult(a.first, &result));
+  EXPECT_FALSE(result.finite);
+  EXPECT_EQ(result.samples, 16);
+  EXPECT_EQ(result.divisor, 0);
 }
 
 // Nobody is looked for, and nothing is repeated. It is no sign of a training that diverges.
