@@ -5,13 +5,19 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <thread>
 #include <vector>
 
+#include "collectives/comm/forwarding_communicator.h"
+#include "collectives/comm/threads.h"
+#include "daemon/engine/device_waiter.h"
+#include "daemon/engine/shard_cuda.h"
 #include "daemon/train/update.h"
 #include "tests/standin/standin.h"
 #include "tests/support/engine_cuda_cases.h"
 #include "tests/support/shard_runs.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd::tests {
 namespace {
@@ -131,6 +137,30 @@ TEST(CudaShard, HostsDoNotWaitInsideUpdate) {
                 .size(),
             4U);
   EXPECT_EQ(after, before);
+}
+
+// Rank 1 takes part in every split, and then has no result.
+class FailingSplit final : public ForwardingCommunicator {
+ public:
+  using ForwardingCommunicator::ForwardingCommunicator;
+  Result<std::unique_ptr<Communicator>> Split(int color, int key) override {
+    auto made = ForwardingCommunicator::Split(color, key);
+    if (rank() == 1) return Status(ErrorKind::kUnavailable, "no memory for a communicator");
+    return made;
+  }
+};
+
+TEST(CudaShard, OneRankWithoutCommunicatorsFailsAll) {
+  FlatLayout layout;
+  ASSERT_TRUE(layout.Add("weight", {1000}).ok());
+  ExpectOk(RunThreadRanks(4, {.node_of = {0, 0, 1, 1}}, [&](Communicator& comm) {
+    FailingSplit failing(comm);
+    DeviceWaiter waiter(failing);
+    EXPECT_THAT(
+        CudaShards::Make(failing, layout, {.mode = Sharding::kNodeOptimizer}, waiter),
+        IsError(ErrorKind::kUnavailable, comm.rank() == 1 ? "no memory" : "1 other ranks could"));
+    return Status::Ok();
+  }));
 }
 
 }  // namespace

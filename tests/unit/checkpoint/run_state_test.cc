@@ -56,5 +56,20 @@ TEST(RunStateTest, WindowRequiresSameMicroSteps) {
   }
 }
 
+TEST(RunStateTest, NetworkIncludesNoDropout) {
+  const auto check = [](auto spec) {
+    Job saved = WindowOfRun().job;
+    saved.model = {.architecture = spec};
+    spec.dropout = 0.25;
+    Job now = saved;
+    now.model = {.architecture = spec};
+    EXPECT_OK(CheckSameNetwork(saved, now));
+    EXPECT_THAT(CheckSameModel(saved, now), IsError(ErrorKind::kConfig, "dropout"));
+  };
+  check(GptSpec());
+  check(BertSpec());
+  check(VitSpec());
+}
+
 }  // namespace
 }  // namespace gaccd

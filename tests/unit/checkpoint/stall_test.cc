@@ -306,6 +306,14 @@ TEST_F(StallTest, KeepsOldLeaseIfNewOneIsNotDurable) {
   EXPECT_TRUE(PathExists(folder_.path() + "/.epoch-000001"));
 }
 
+// What is durable inside it would be lost with its name.
+TEST_F(StallTest, RequiresDurableNameOfFolder) {
+  const auto comm = MakeSingle();
+  disk.FailFolderWith("ckpt");
+  EXPECT_THAT(CheckpointWriter::Claim(*comm, {.folder = folder_.Path("ckpt")}, Me()),
+              HasKind(ErrorKind::kIo));
+}
+
 // The ranks take their shards back then: what has a manifest has all its shards.
 TEST_F(StallTest, RemovesManifestThatIsNotDurable) {
   disk.FailFolderWith(std::string(kManifestName));

@@ -154,6 +154,31 @@ TEST(EnginePhasesTest, DetectsLostMicroBatch) {
               IsError(ErrorKind::kInternal, "the plan has 20 samples", "rank 0: 12"));
 }
 
+// The clock of a device, which is not that of the host.
+class TimedBackend final : public FakeBackend {
+ public:
+  Result<bool> Idle(const UpdateSlot&) override { return idle; }
+  Result<double> Seconds(const UpdateSlot&, UpdateMark from, UpdateMark) override {
+    return from == UpdateMark::kBegin ? steps_s : 1.0;
+  }
+  bool idle = true;
+  double steps_s = 0;
+};
+
+TEST(EnginePhasesTest, WaitsForDataAreOfOneUpdateAndPartOfItsSteps) {
+  FakeEngine<TimedBackend> engine;
+  const UpdateResult waited = ValueOrThrow(RunAndTake(engine)).value();
+  EXPECT_EQ(waited.data_s, 0) << "the micro-steps took no time";
+  EXPECT_EQ(waited.fwd_bwd_s, 0);
+  engine->idle = false;
+  engine->steps_s = 1000;
+  for (std::size_t i = 0; i < Backend::kSlots; ++i) {
+    const UpdateResult busy = ValueOrThrow(RunAndTake(engine)).value();
+    EXPECT_EQ(busy.data_s, 0) << "the host waited in an earlier update";
+    EXPECT_EQ(busy.fwd_bwd_s, 1000);
+  }
+}
+
 // Counts a step when it is enqueued, as a GPU does.
 class CountingBackend final : public FakeBackend {
  public:

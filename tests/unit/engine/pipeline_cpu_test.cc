@@ -1,7 +1,14 @@
-// Pipelines on CPUs alone: every optimiser.
+// Pipelines on CPUs alone: every optimiser; stages that are gathered in several pieces;
+// several parameters that stages share.
 #include <gtest/gtest.h>
 
+#include <span>
+#include <vector>
+
+#include "collectives/comm/threads.h"
+#include "daemon/engine/pipeline_exchange.h"
 #include "tests/support/pipeline_runs.h"
+#include "tests/support/status_matchers.h"
 #include "tests/unit/optim/every_optimizer.h"
 
 namespace gaccd::tests {
@@ -18,6 +25,43 @@ TEST(CpuPipelines, StepsWithEveryOptimizer) {
                  .clip_norm = 0.1},
                 2, PipelineSchedule::kOneFOneB);
   }
+}
+
+// The second stage has 364,000 elements: more than a piece of 262,144, and it begins inside one.
+TEST(CpuPipelines, GathersStageInPieces) {
+  ExpectWhole({.name = "wide",
+               .ranks = 1,
+               .micro = 2,
+               .target = 4,
+               .updates = 1,
+               .widths = {24, 600, 600, 5}},
+              2, PipelineSchedule::kOneFOneB);
+}
+
+TEST(CpuPipelines, SumsAndSendsEverySharedParameter) {
+  FlatLayout layout;
+  for (const char* name : {"a", "b", "own"}) ASSERT_TRUE(layout.Add(name, {3}).ok());
+  const auto size = static_cast<std::size_t>(layout.size());
+  ExpectOk(RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
+    const auto rank = static_cast<std::size_t>(comm.rank());
+    GACCD_ASSIGN_OR_RETURN(const PipelineStage stage,
+                           DivideParameters(layout, {{0, 1}, {0, 1, 2}}, {1, 1}, rank));
+    GACCD_ASSIGN_OR_RETURN(const auto exchange,
+                           PipelineExchange::Make(comm, stage, layout, layout, 0));
+    const auto own = static_cast<float>(1 + comm.rank());
+    std::vector<float> gradients(size, own);
+    std::vector<float> parameters(size, own);
+    UpdateGraph graph;
+    GACCD_RETURN_IF_ERROR(exchange->RecordReduceShared(graph, View(std::span(gradients))));
+    GACCD_RETURN_IF_ERROR(exchange->RecordSendShared(graph, View(std::span(parameters))));
+    GACCD_RETURN_IF_ERROR(graph.Run(graph.Since(0)));
+    for (const FlatEntry& entry : layout.entries()) {
+      const auto last = static_cast<std::size_t>(entry.offset + entry.elements - 1);
+      EXPECT_EQ(gradients[last], entry.name == "own" ? own : 3) << entry.name;
+      EXPECT_EQ(parameters[last], entry.name == "own" ? own : 1) << entry.name;
+    }
+    return Status::Ok();
+  }));
 }
 
 }  // namespace

@@ -209,6 +209,8 @@ class FusedBatchNormTest : public testing::TestWithParam<bool> {
     const ValueId x = bench.Parameter("x", {3, 5, 4, kChannels});
     const ValueId h = bench.Apply(std::make_shared<Relu>(),
                                   {Normalize(bench, Convolve(bench, x, "conv1"), "norm1")});
+    bench.parameter("norm1.gamma")[0] = 0;  // a channel whose results are all 0
+    bench.parameter("norm1.beta")[0] = 0;
     const ValueId y = Convolve(bench, AddBlock(bench, AddBlock(bench, h, "2"), "3"), "conv4");
     const ValueId rows = bench.Rows(y);
     const ValueId targets = bench.Input("targets", bench.graph().value(rows).spec.shape);

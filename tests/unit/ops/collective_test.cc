@@ -6,11 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
 #include <limits>
 
 #include "collectives/comm/threads.h"
 #include "daemon/autograd/executor.h"
 #include "daemon/device/cpu/cpu_context.h"
+#include "daemon/ops/collective/collective_kernels.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "tests/support/status_matchers.h"
 
@@ -84,6 +86,35 @@ TEST(Collective, RequiresCommunicator) {
       ErrorKind::kInternal, "is for rank 1 of 2, this is rank 0 of 1");
   ExpectRefused(RunOn(comm.get(), std::make_shared<Broadcast>(1), {2}, {1, 2}).status(),
                 ErrorKind::kInternal, "expected a root below 1, found rank 1");
+}
+
+// Also one rank whose communicator has no access to the memory.
+TEST(Collective, SumsEachOfSeveralValues) {
+  const auto sum = [](Communicator& comm, MemoryKind memory) -> Status {
+    const AllReduceSum function;
+    const std::array specs{F32({2}), F32({1})};
+    const std::vector<const float*> parameters(specs.size());
+    const auto copy = [](const void* from, std::size_t bytes, void* to) {
+      std::memcpy(to, from, bytes);
+      return Status::Ok();
+    };
+    GACCD_ASSIGN_OR_RETURN(const auto kernel,
+                           MakeCollective({function, specs, specs, parameters},
+                                          {.comm = &comm, .memory = memory, .copy = copy}));
+    std::array first{1.0F, 2.0F, 0.0F, 0.0F};
+    std::array second{3.0F, 0.0F};
+    const std::array<void*, 2> inputs{&first[0], &second[0]};
+    const std::array<void*, 2> outputs{&first[2], &second[1]};
+    kernel->Bind({.inputs = inputs, .outputs = outputs});
+    GACCD_RETURN_IF_ERROR(kernel->Run({}));
+    const auto ranks = static_cast<float>(comm.size());
+    EXPECT_THAT(first, testing::ElementsAre(1, 2, ranks, 2 * ranks));
+    EXPECT_THAT(second, testing::ElementsAre(3, 3 * ranks));
+    return Status::Ok();
+  };
+  ExpectOk(RunThreadRanks(3, {}, [&](Communicator& comm) { return sum(comm, MemoryKind::kHost); }));
+  const auto comm = MakeSingle();
+  ExpectOk(sum(*comm, MemoryKind::kCuda));
 }
 
 TEST(Collective, MeanDividesByCountNotByRanks) {

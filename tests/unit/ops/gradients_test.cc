@@ -9,6 +9,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/autograd/add.h"
 #include "daemon/ops/loss/mean_squared_error.h"
+#include "daemon/ops/norm/layer_norm.h"
 #include "daemon/ops/product/linear.h"
 #include "tests/sanitized.h"
 #include "tests/support/graph_bench.h"
@@ -186,6 +187,25 @@ TEST(LargeGradientsTest, LaterMicroStepsAdd) {
   for (float& g : expected) g *= 2;
   bench.Run(false);
   EXPECT_LT(RelativeError(bench.gradients(), expected), 1e-6);
+}
+
+// A function whose other parameter has been written before.
+TEST(SharedParametersTest, FirstMicroStepOverwritesOthers) {
+  for (const bool gamma : {true, false}) {
+    GraphBench bench;
+    const ValueId x = bench.Input("x", {6, 8});
+    const ValueId g = bench.Parameter("g", {8});
+    const ValueId b = bench.Parameter("b", {8});
+    const ValueId own = bench.Parameter("own", {8});
+    const ValueId inner = bench.Apply(std::make_shared<LayerNorm>(), {x, g, b});
+    bench.PrepareTraining(Distance(bench, bench.Apply(std::make_shared<LayerNorm>(),
+                                                      {inner, gamma ? g : own, gamma ? own : b})));
+    std::fill(bench.gradients().begin(), bench.gradients().end(), 1e9F);
+    bench.Run(true);
+    for (const FlatEntry& entry : bench.layout().entries()) {
+      for (const float one : bench.gradient(entry.name)) ASSERT_LT(one, 1e6F) << entry.name;
+    }
+  }
 }
 
 std::string TestName(const testing::TestParamInfo<std::tuple<GraphCase, CaseSize>>& info) {

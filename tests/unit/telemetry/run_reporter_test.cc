@@ -72,7 +72,11 @@ TEST_F(RunReporterTest, QuietRunWritesStatus) {
     const std::string owner = Run() + "/.owner";
     const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
     fs::last_write_time(owner, old);
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (events().size() < 2 || fs::last_write_time(owner) == old) {
+      if (std::chrono::steady_clock::now() > limit) {
+        return {ErrorKind::kInternal, "expected a heartbeat and a fresh owner, found none in 20 s"};
+      }
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     std::_Exit(0);

@@ -201,6 +201,18 @@ TEST(RankTimesTest, ReportsRecurringSlowRankAgain) {
   EXPECT_LT(reported[1].update, 400);
 }
 
+// After a pause of a minute the window has few other updates, of less than a second.
+TEST(RankTimesTest, ForgetsSlowTimeOfRecoveredRank) {
+  const auto reported = Train(8150, [](int update, auto& times) {
+    for (auto& one : times) one.compute_s = 0.002;
+    if (update < 1500 || update > 8000) times[1].compute_s = 0.004;
+    if (update == 7000) times[1].compute_s = 0.0021;
+    if (update == 8000) times[1].compute_s = 60;
+  });
+  ASSERT_EQ(reported.size(), 1U);
+  EXPECT_LT(reported[0].update, 1500);
+}
+
 // Stopped for 0.7 s of every second: a hundred updates of 3 ms see it once.
 TEST(RankTimesTest, ReportsRankStoppedEveryHundredUpdates) {
   const auto reported = Train(1500, [](int update, auto& times) {
