@@ -132,6 +132,15 @@ class Layers(Exported):
     def test_a_class_for_each_token(self):
         self.check(OfTexts(lambda m, x, _, __: m.f(x)), self.texts)
 
+    def test_the_number_of_samples_is_no_value(self):
+        """In training alone, where the prediction of evaluation does not show it. Sizes may depend on it."""
+        for formula in (lambda y: y / y.shape[0], lambda y: y * y.shape[0] ** 0.5, lambda y: y + torch.full((1,), y.shape[0]),
+                        lambda y: y ** (y.shape[0] - 1)):
+            model = Calls(lambda m, x, of=formula: of(m.f(x)) if m.training else m.f(x), f=self.head)
+            self.assertRegex(self.refusal(model, self.x), "computes with the number of samples")
+        self.check(Calls(lambda m, x: m.f(torch.cat([x, x.new_ones(x.shape[0], 1) * torch.arange(x.shape[0])[-1:].clamp(max=0)], 1)[:, :WIDTH]),
+                         f=self.head), self.x)
+
     def test_forward_that_makes_numbers_is_judged_in_double_precision(self):
         self.check(OfTexts(lambda m, x, _, __: m.f((x * torch.linspace(0, 1, 8)[:, None]).mean(1) @ torch.eye(WIDTH))), self.texts)
 
