@@ -129,6 +129,18 @@ class Layers(Exported):
         self.check(Calls(lambda m, x: {"hidden": m.g(x), "prediction_outputs": m.f(x)}, f=f, g=g), self.x)
         self.assertIn("or 'logits' among others, found 2", self.refusal(Calls(lambda m, x: (m.g(x), m.f(x)), f=f, g=g), self.x))
 
+    def test_arguments_with_names_of_the_data(self):
+        """Lengths are never 0, by which forward divides."""
+        class Mean(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.e, self.f = nn.Embedding(30, WIDTH), nn.Linear(WIDTH, CLASSES)
+
+            def forward(self, tokens, lengths):
+                known = torch.arange(tokens.shape[1]) < lengths[:, None]
+                return self.f((self.e(tokens) * known[..., None]).sum(1) / lengths[:, None])
+        self.check(Mean(), {"tokens": self.texts["input_ids"], "lengths": torch.tensor([8, 3])})
+
     def test_a_class_for_each_token(self):
         self.check(OfTexts(lambda m, x, _, __: m.f(x)), self.texts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import os
 import re
@@ -121,7 +122,7 @@ def _draw(inputs: list[_Input], samples: int) -> list[torch.Tensor]:
     tensors = [one_of(one) for one in inputs]
     places = [place for place, one in enumerate(inputs) if one.order]
     if places:
-        rows = torch.cat([tensors[place].flatten(1) for place in places], 1).sort(1, descending=inputs[places[0]].order < 0)[0]
+        rows = torch.cat([tensors[place].view(samples, -1) for place in places], 1).sort(1, descending=inputs[places[0]].order < 0)[0]
         for place, part in zip(places, rows.split([tensors[place][0].numel() for place in places], 1)):
             tensors[place] = part.view_as(tensors[place])
     mask = next((tensor for one, tensor in zip(inputs, tensors) if one.is_mask), None)
@@ -142,7 +143,8 @@ def _default_dtype(model: torch.nn.Module) -> Iterator[None]:
 
 def _calls(model: torch.nn.Module, inputs: list[_Input], tensors: list[torch.Tensor],
            names: Mapping[str, str]) -> torch.Tensor:
-    arguments = {data: argument for argument, data in [*DATA_NAMES.items(), *names.items()]}
+    own = inspect.signature(model.forward).parameters
+    arguments = {data: argument for argument, data in [*DATA_NAMES.items(), *names.items()] if argument in names or data not in own}
     with _default_dtype(model):
         if len(inputs) == 1:
             output = next(iterate_outputs(model(tensors[0])))
@@ -190,8 +192,8 @@ def _explained(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _fitting(model: torch.nn.Module, inputs: list[_Input], samples: int, names: Mapping[str, str]) -> list[_Input]:
-    """Inputs that the model accepts: ids from 1 if it fails for 0, a smaller range if forward increases them, found by
-    halving, and in order if it fails for their differences."""
+    """Inputs that the model accepts, with a finite result: ids from 1 if it fails for 0, a smaller range if forward increases
+    them, found by halving, and in order if it fails for their differences."""
     judged = copied(model).eval()
 
     def accepts(given: list[_Input], ids: Callable[[_Input, torch.Tensor], torch.Tensor]) -> bool:
@@ -199,10 +201,9 @@ def _fitting(model: torch.nn.Module, inputs: list[_Input], samples: int, names: 
         tensors = [ids(one, tensor) if one.drawn else tensor for one, tensor in zip(given, bits)]
         try:
             with torch.no_grad():
-                _calls(judged, given, tensors, names)
+                return bool(_calls(judged, given, tensors, names).isfinite().all())
         except Exception:  # of many kinds, by the model
             return False
-        return True
 
     def fits(given: list[_Input]) -> bool:
         """Whether all largest ids are accepted, and the smallest next to the largest."""
