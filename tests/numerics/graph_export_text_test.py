@@ -141,6 +141,16 @@ class Layers(Exported):
                 return self.f((self.e(tokens) * known[..., None]).sum(1) / lengths[:, None])
         self.check(Mean(), {"tokens": self.texts["input_ids"], "lengths": torch.tensor([8, 3])})
 
+    def test_arguments_of_torch_bool(self):
+        class Chosen(nn.Module):
+            def __init__(self, head, row):
+                super().__init__()
+                self.f, self.row = head, row
+
+            def forward(self, x, known):
+                return self.f(torch.where(known[..., None], x, self.row).mean(1) + (x * ~known[..., None]).sum(1))
+        self.check(Chosen(self.head, nn.Parameter(torch.randn(WIDTH))), {"x": self.steps, "known": torch.rand(2, LENGTH) > 0.5})
+
     def test_a_class_for_each_token(self):
         self.check(OfTexts(lambda m, x, _, __: m.f(x)), self.texts)
 

@@ -89,6 +89,7 @@ class _Input:
     in_table: bool = True  # whether an embedding reads them; else they may be lengths, which start at 1
     least: int = 0
     padding: int | None = None  # the id that the model searches for, as classifiers do to find the last token
+    boolean: bool = False  # whether the model takes it as torch.bool
     order: int = 0  # of the ids of a sample, over all inputs: 1 ascends, -1 descends; 0: none
 
     @property
@@ -145,6 +146,7 @@ def _calls(model: torch.nn.Module, inputs: list[_Input], tensors: list[torch.Ten
            names: Mapping[str, str]) -> torch.Tensor:
     own = inspect.signature(model.forward).parameters
     arguments = {data: argument for argument, data in [*DATA_NAMES.items(), *names.items()] if argument in names or data not in own}
+    tensors = [tensor.bool() if one.boolean else tensor for one, tensor in zip(inputs, tensors)]
     with _default_dtype(model):
         if len(inputs) == 1:
             output = next(iterate_outputs(model(tensors[0])))
@@ -210,6 +212,10 @@ def _fitting(model: torch.nn.Module, inputs: list[_Input], samples: int, names: 
         return accepts(given, lambda one, bits: torch.full_like(bits, one.rows - 1)) and all(
             accepts(given, lambda one, bits: one.least + bits * (one.rows - 1 - one.least)) for _ in range(MIXED_RUNS))
 
+    for given in (inputs, [replace(one, boolean=one.ids and not one.in_table) for one in inputs]):
+        if any(accepts(given, lambda one, bits, of=value: torch.full_like(bits, of)) for value in (0, 1)):
+            inputs = given
+            break
     if not accepts(inputs, lambda one, bits: torch.zeros_like(bits)):
         inputs = [one if one.in_table else replace(one, least=1, rows=max(one.rows, 3)) for one in inputs]
     while True:
