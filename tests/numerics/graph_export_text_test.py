@@ -151,6 +151,17 @@ class Layers(Exported):
                 return self.f(torch.where(known[..., None], x, self.row).mean(1) + (x * ~known[..., None]).sum(1))
         self.check(Chosen(self.head, nn.Parameter(torch.randn(WIDTH))), {"x": self.steps, "known": torch.rand(2, LENGTH) > 0.5})
 
+    def test_numbers_that_are_never_negative(self):
+        class Neighbours(nn.Module):
+            def __init__(self, head):
+                super().__init__()
+                self.f = head
+
+            def forward(self, x, near):
+                return self.f((near * near.sum(-1, keepdim=True).rsqrt() @ x).mean(1) + near.log().sum((1, 2))[:, None])
+        self.check(Neighbours(self.head), {"x": self.steps, "near": torch.rand(2, LENGTH, LENGTH)})
+        self.assertIn("the prediction is not finite", self.refusal(Calls(lambda m, x: m.f(x).log(), f=self.head), self.x))
+
     def test_a_class_for_each_token(self):
         self.check(OfTexts(lambda m, x, _, __: m.f(x)), self.texts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import json
 import os
 import re
@@ -90,6 +91,7 @@ class _Input:
     least: int = 0
     padding: int | None = None  # the id that the model searches for, as classifiers do to find the last token
     boolean: bool = False  # whether the model takes it as torch.bool
+    positive: bool = False  # whether its numbers are drawn from [0, 1), for roots and logarithms
     order: int = 0  # of the ids of a sample, over all inputs: 1 ascends, -1 descends; 0: none
 
     @property
@@ -119,7 +121,9 @@ def _draw(inputs: list[_Input], samples: int) -> list[torch.Tensor]:
     def one_of(one: _Input) -> torch.Tensor:
         if one.is_mask:
             return (torch.arange(one.sizes[0]) < torch.randint(1, one.sizes[0] + 1, (samples, 1))).long()
-        return torch.randint(one.least, one.rows, (samples, *one.sizes)) if one.ids else torch.randn(samples, *one.sizes)
+        if one.ids:
+            return torch.randint(one.least, one.rows, (samples, *one.sizes))
+        return (torch.rand if one.positive else torch.randn)(samples, *one.sizes)
     tensors = [one_of(one) for one in inputs]
     places = [place for place, one in enumerate(inputs) if one.order]
     if places:
@@ -194,8 +198,8 @@ def _explained(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _fitting(model: torch.nn.Module, inputs: list[_Input], samples: int, names: Mapping[str, str]) -> list[_Input]:
-    """Inputs that the model accepts, with a finite result: ids from 1 if it fails for 0, a smaller range if forward increases
-    them, found by halving, and in order if it fails for their differences."""
+    """Inputs that the model accepts, with a finite result if there are such: torch.bool, numbers in [0, 1), ids from 1 if it
+    fails for 0, a smaller range if forward increases them, found by halving, and in order if it fails for their differences."""
     judged = copied(model).eval()
 
     def accepts(given: list[_Input], ids: Callable[[_Input, torch.Tensor], torch.Tensor]) -> bool:
@@ -203,7 +207,8 @@ def _fitting(model: torch.nn.Module, inputs: list[_Input], samples: int, names: 
         tensors = [ids(one, tensor) if one.drawn else tensor for one, tensor in zip(given, bits)]
         try:
             with torch.no_grad():
-                return bool(_calls(judged, given, tensors, names).isfinite().all())
+                output = _calls(judged, given, tensors, names)
+                return not finite or bool(output.isfinite().all())
         except Exception:  # of many kinds, by the model
             return False
 
@@ -212,7 +217,8 @@ def _fitting(model: torch.nn.Module, inputs: list[_Input], samples: int, names: 
         return accepts(given, lambda one, bits: torch.full_like(bits, one.rows - 1)) and all(
             accepts(given, lambda one, bits: one.least + bits * (one.rows - 1 - one.least)) for _ in range(MIXED_RUNS))
 
-    for given in (inputs, [replace(one, boolean=one.ids and not one.in_table) for one in inputs]):
+    for finite, boolean, positive in itertools.product((True, False), (False, True), (False, True)):
+        given = [replace(one, boolean=boolean and one.ids and not one.in_table, positive=positive) for one in inputs]
         if any(accepts(given, lambda one, bits, of=value: torch.full_like(bits, of)) for value in (0, 1)):
             inputs = given
             break
