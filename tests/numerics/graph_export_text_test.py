@@ -178,6 +178,29 @@ class Layers(Exported):
         self.check(OfTexts(lambda m, x, _, __: m.f((x * torch.linspace(0, 1, 8)[:, None]).mean(1) @ torch.eye(WIDTH))), self.texts)
 
 
+class State(Exported):
+    def test_extra_state_is_left_out(self):
+        class Counted(nn.Linear):
+            def get_extra_state(self):
+                return {"calls": 1}
+
+            def set_extra_state(self, state):
+                pass
+        self.check(Counted(WIDTH, CLASSES), self.x)
+
+    def test_integers_of_buffers_come_back(self):
+        for largest in (2 ** 24, 2 ** 24 + 1):
+            model = Calls(lambda m, x: m.f(x) * (m.primes % 5), f=self.head, primes=nn.Buffer(torch.tensor([7, 3, 2, 5, largest])))
+            if largest == 2 ** 24:
+                self.check(model, self.x)
+            else:
+                self.assertIn("primes: a buffer of torch.int64 with values that float32 does not hold", self.refusal(model, self.x))
+
+    def test_compiled_models_are_refused(self):
+        compiled = torch.compile(self.head, backend="eager")
+        self.assertIn("the model that torch.compile was given, model._orig_mod", self.refusal(compiled, self.x))
+
+
 class Refusals(Exported):
     def test_they_are_short(self):
         printed = io.StringIO()

@@ -376,6 +376,9 @@ class GraphBuilder:
         for name, tensor in self.own.items():
             if tensor.dtype != torch.float32 and name not in self._buffers:
                 raise ExportError(f"{name}: expected values of float32, found {tensor.dtype}")
+            if not tensor.is_floating_point() and not torch.equal(tensor.float().to(tensor.dtype), tensor):
+                raise ExportError(f"{name}: a buffer of {tensor.dtype} with values that float32 does not hold; the trained weights would bring others; "
+                                  "register it with persistent=False")
 
     # Content of the exported files.
 

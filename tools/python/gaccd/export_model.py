@@ -38,6 +38,8 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
     the op and the line that calls it; or the folder contains something else.
     """
     replaced = _check_path(path)
+    if hasattr(model, "_orig_mod"):
+        raise ExportError("expected the model that torch.compile was given, model._orig_mod, found the compiled one")
     args, kwargs = _arguments(example)
     tensors = [*args, *kwargs.values()]
     samples = tensors[0].shape[0] if tensors and tensors[0].dim() else 0
@@ -73,13 +75,13 @@ def _check_path(path: str | os.PathLike[str]) -> bool:
 def _build(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor],
            inputs: Mapping[str, str], others: GraphBuilder | None = None) -> GraphBuilder:
     tensors = [*args, *kwargs.values()]
-    _check_memory(_state_tensors(model))
+    _check_memory(state_tensors(model))
     with _training(model), refuse_own_gradients(model):
         program = _capture(model, args, kwargs)
     names = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
     named = [Input(name, _data_name(name, tensor, len(tensors), inputs), tensor) for name, tensor in zip(names, tensors)]
     try:
-        return GraphBuilder(program, _state_tensors(model), named, others)
+        return GraphBuilder(program, state_tensors(model), named, others)
     except ExportError as error:
         if way := experts_advice(model):
             raise ExportError(f"{error}{way}") from error
@@ -187,9 +189,9 @@ def _check_memory(tensors: Mapping[str, torch.Tensor]) -> None:
         others.append((name, tensor))
 
 
-def _state_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The tensors of the state_dict; tied tensors under each of their names."""
-    return dict(model.state_dict(keep_vars=True))
+def state_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The tensors of the state_dict, without what get_extra_state() adds; tied tensors under each of their names."""
+    return {name: value for name, value in model.state_dict(keep_vars=True).items() if isinstance(value, torch.Tensor)}
 
 
 def _other_values(tensor: torch.Tensor, rows: int, of_example: bool) -> torch.Tensor:

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from .export_types import ExportError
 from .export_evaluation import without_dropout
 from .export_lengths import copied
-from .export_model import DATA_NAMES, iterate_outputs
+from .export_model import DATA_NAMES, iterate_outputs, state_tensors
 from .export_refusals import reason
 from .run import call
 
@@ -363,7 +363,7 @@ class _Compared:
             _save(folder, self.inputs, tensors, labels)
             return _in_gaccd(folder, self.weights, self.samples, _data_text(self.inputs, labels, classes),
                              "softmax_cross_entropy" if classes else "mean_squared_error", trained,
-                             set(self.model.state_dict()), self.gaccd)
+                             set(state_tensors(self.model)), self.gaccd)
 
 
 def verify(model: torch.nn.Module, path: str | os.PathLike[str], *, inputs: Mapping[str, str] | None = None,
