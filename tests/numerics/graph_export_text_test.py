@@ -96,6 +96,22 @@ class Layers(Exported):
             return model.f(attention(model, x, near[None, None] & keys.bool()[:, None, None, :]))
         self.check(OfTexts(window, q=nn.Linear(WIDTH, 48)), self.texts)
 
+    def test_masks_of_the_data_that_hide_all_keys(self):
+        class Masked(nn.Module):
+            def __init__(self, head, causal):
+                super().__init__()
+                self.f, self.q, self.causal = head, nn.Linear(WIDTH, 48), causal
+
+            def forward(self, x, mask):
+                seen = mask.bool()[:, None, None, :]
+                return self.f(attention(self, x, seen & torch.ones(LENGTH, LENGTH).bool().tril() if self.causal else seen))
+        for causal in (False, True):
+            model = Masked(self.head, causal)
+            summary = gaccd.export(model, {"x": self.steps, "mask": torch.ones(2, LENGTH).long()}, self.dir / "model")
+            self.assertEqual(summary.functions["masked_attention"], 1)
+            found = gaccd.verify(model, self.dir / "model", samples=64, gaccd=GACCD)
+            self.assertTrue(found.ok and found.largest.gaccd < 1e-5, str(found))
+
     def test_masks_by_the_least_number(self):
         def forward(model, x, keys, _):
             hidden = (1 - keys[:, None, :].to(x.dtype)) * torch.finfo(torch.float32).min
