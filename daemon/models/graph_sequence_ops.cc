@@ -153,8 +153,9 @@ constexpr double kHiddenScore = -60000;
 
 // As attention with one more element per head, which is 1 in queries and kHiddenScore in hidden
 // keys:
-//   q' = [sqrt((D + 1) / D) q | 1],  k' = [k | hidden],  v' = [v | 0]
-// so that q' . k' / sqrt(D + 1) = q . k / sqrt(D) + hidden / sqrt(D + 1).
+//   q' = [sqrt((D + 1) / D) q | 1],  k' = [k | hidden],  v' = [v | visible]
+// so that q' . k' / sqrt(D + 1) = q . k / sqrt(D) + hidden / sqrt(D + 1). The last column of the
+// result is 0 where all keys of a query are hidden: such a row is 0, as in PyTorch.
 GraphValue AttentionWithHiddenKeys(GraphRecorder& r, const Shape& q, bool ids) {
   const std::int64_t width = q[3];
   const Shape column = {q[0], q[1], q[2], 1};
@@ -179,15 +180,22 @@ GraphValue AttentionWithHiddenKeys(GraphRecorder& r, const Shape& q, bool ids) {
   add("score", "scale", {part("is_hidden")}, {}, {{"factor", kHiddenScore}});
   add("of_keys", "view", {part("score")}, {{"size", {q[0], 1, q[2], 1}}}, {});
   add("hidden", "repeat", {part("of_keys")}, {{"size", column}}, {});
+  add("not_hidden", "scale", {part("is_hidden")}, {}, {{"factor", -1}});
+  add("visible", "shift", {part("not_hidden")}, {}, {{"amount", 1}});
+  add("of_values", "view", {part("visible")}, {{"size", {q[0], 1, q[2], 1}}}, {});
+  add("counted", "repeat", {part("of_values")}, {{"size", column}}, {});
   add("zeros", "scale", {part("hidden")}, {}, {{"factor", 0}});
   add("ones", "shift", {part("zeros")}, {}, {{"amount", 1}});
   add("scaled", "scale", {r.InputName(0)}, {}, {{"factor", scale}});
   add("q", "cat", {part("scaled"), part("ones")}, {{"dim", {3}}}, {});
   add("k", "cat", {r.InputName(1), part("hidden")}, {{"dim", {3}}}, {});
-  add("v", "pad", {r.InputName(2)}, {{"before", {0, 0, 0, 0}}, {"after", {0, 0, 0, 1}}}, {});
+  add("v", "cat", {r.InputName(2), part("counted")}, {{"dim", {3}}}, {});
   add("y", "attention", {part("q"), part("k"), part("v")}, {{"causal", {r.Integer("causal")}}}, {});
   add("kept", "slice", {part("y")},
       {{"dim", {3}}, {"start", {0}}, {"end", {width}}, {"keepdim", {1}}}, {});
+  add("seen", "slice", {part("y")},
+      {{"dim", {3}}, {"start", {width}}, {"end", {width + 1}}, {"keepdim", {1}}}, {});
+  add("of_seen", "select", {part("kept"), part("seen")}, {}, {});
   return r.Expand(nodes);
 }
 

@@ -392,6 +392,22 @@ class GraphExport(unittest.TestCase):
             self.assertNotIn('op: "less"', (self.dir / "model" / "graph.txtpb").read_text())  # no comparison of each two tokens
         self.check_verification(Last(lambda tokens, _: tokens.argmax(-1)), texts)
 
+    def test_the_last_token_is_that_of_the_model_for_all_ids(self):
+        """Also of texts without any, and where more than one id is no token: the comparison with one id is then another."""
+        class Last(torch.nn.Module):
+            def __init__(self, is_token):
+                super().__init__()
+                self.tokens, self.fc, self.is_token = torch.nn.Embedding(9, 8), torch.nn.Linear(8, 5), is_token
+
+            def forward(self, ids):
+                last = (torch.arange(ids.shape[1]) * self.is_token(ids)).argmax(-1)
+                return self.fc(torch.tanh(self.tokens(ids)).cumsum(1)[torch.arange(ids.shape[0]), last])
+        for is_token in (lambda ids: ids != 2, lambda ids: ids > 2, lambda ids: (ids != 2) & (ids != 7), lambda ids: ids < 8):
+            model = Last(is_token)
+            gaccd_export.export(model, torch.randint(9, (2, 2)), self.dir / "model")
+            found = gaccd_export.verify(model, self.dir / "model", samples=128, gaccd=GACCD)
+            self.assertTrue(found.ok and found.largest.gaccd < 1e-5, found)
+
     def test_ids_that_are_computed_are_exact_in_bf16(self):
         """As a plan for a GPU shows, which needs none: positions as RoBERTa counts them, and a token before the others."""
         class Ids(torch.nn.Module):

@@ -96,6 +96,22 @@ class Layers(Exported):
             return model.f(attention(model, x, near[None, None] & keys.bool()[:, None, None, :]))
         self.check(OfTexts(window, q=nn.Linear(WIDTH, 48)), self.texts)
 
+    def test_masks_of_the_data_that_hide_all_keys(self):
+        class Masked(nn.Module):
+            def __init__(self, head, causal):
+                super().__init__()
+                self.f, self.q, self.causal = head, nn.Linear(WIDTH, 48), causal
+
+            def forward(self, x, mask):
+                seen = mask.bool()[:, None, None, :]
+                return self.f(attention(self, x, seen & torch.ones(LENGTH, LENGTH).bool().tril() if self.causal else seen))
+        for causal in (False, True):
+            model = Masked(self.head, causal)
+            summary = gaccd.export(model, {"x": self.steps, "mask": torch.ones(2, LENGTH).long()}, self.dir / "model")
+            self.assertEqual(summary.functions["masked_attention"], 1)
+            found = gaccd.verify(model, self.dir / "model", samples=64, gaccd=GACCD)
+            self.assertTrue(found.ok and found.largest.gaccd < 1e-5, str(found))
+
     def test_masks_by_the_least_number(self):
         def forward(model, x, keys, _):
             hidden = (1 - keys[:, None, :].to(x.dtype)) * torch.finfo(torch.float32).min
@@ -129,11 +145,76 @@ class Layers(Exported):
         self.check(Calls(lambda m, x: {"hidden": m.g(x), "prediction_outputs": m.f(x)}, f=f, g=g), self.x)
         self.assertIn("or 'logits' among others, found 2", self.refusal(Calls(lambda m, x: (m.g(x), m.f(x)), f=f, g=g), self.x))
 
+    def test_arguments_with_names_of_the_data(self):
+        """Lengths are never 0, by which forward divides."""
+        class Mean(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.e, self.f = nn.Embedding(30, WIDTH), nn.Linear(WIDTH, CLASSES)
+
+            def forward(self, tokens, lengths):
+                known = torch.arange(tokens.shape[1]) < lengths[:, None]
+                return self.f((self.e(tokens) * known[..., None]).sum(1) / lengths[:, None])
+        self.check(Mean(), {"tokens": self.texts["input_ids"], "lengths": torch.tensor([8, 3])})
+
+    def test_arguments_of_torch_bool(self):
+        class Chosen(nn.Module):
+            def __init__(self, head, row):
+                super().__init__()
+                self.f, self.row = head, row
+
+            def forward(self, x, known):
+                return self.f(torch.where(known[..., None], x, self.row).mean(1) + (x * ~known[..., None]).sum(1))
+        self.check(Chosen(self.head, nn.Parameter(torch.randn(WIDTH))), {"x": self.steps, "known": torch.rand(2, LENGTH) > 0.5})
+
+    def test_numbers_that_are_never_negative(self):
+        class Neighbours(nn.Module):
+            def __init__(self, head):
+                super().__init__()
+                self.f = head
+
+            def forward(self, x, near):
+                return self.f((near * near.sum(-1, keepdim=True).rsqrt() @ x).mean(1) + near.log().sum((1, 2))[:, None])
+        self.check(Neighbours(self.head), {"x": self.steps, "near": torch.rand(2, LENGTH, LENGTH)})
+        self.assertIn("the prediction is not finite", self.refusal(Calls(lambda m, x: m.f(x).log(), f=self.head), self.x))
+
     def test_a_class_for_each_token(self):
         self.check(OfTexts(lambda m, x, _, __: m.f(x)), self.texts)
 
+    def test_the_number_of_samples_is_no_value(self):
+        """In training alone, where the prediction of evaluation does not show it. Sizes may depend on it."""
+        for formula in (lambda y: y / y.shape[0], lambda y: y * y.shape[0] ** 0.5, lambda y: y + torch.full((1,), y.shape[0]),
+                        lambda y: y ** (y.shape[0] - 1)):
+            model = Calls(lambda m, x, of=formula: of(m.f(x)) if m.training else m.f(x), f=self.head)
+            self.assertRegex(self.refusal(model, self.x), "computes with the number of samples")
+        self.check(Calls(lambda m, x: m.f(torch.cat([x, x.new_ones(x.shape[0], 1) * torch.arange(x.shape[0])[-1:].clamp(max=0)], 1)[:, :WIDTH]),
+                         f=self.head), self.x)
+
     def test_forward_that_makes_numbers_is_judged_in_double_precision(self):
         self.check(OfTexts(lambda m, x, _, __: m.f((x * torch.linspace(0, 1, 8)[:, None]).mean(1) @ torch.eye(WIDTH))), self.texts)
+
+
+class State(Exported):
+    def test_extra_state_is_left_out(self):
+        class Counted(nn.Linear):
+            def get_extra_state(self):
+                return {"calls": 1}
+
+            def set_extra_state(self, state):
+                pass
+        self.check(Counted(WIDTH, CLASSES), self.x)
+
+    def test_integers_of_buffers_come_back(self):
+        for largest in (2 ** 24, 2 ** 24 + 1):
+            model = Calls(lambda m, x: m.f(x) * (m.primes % 5), f=self.head, primes=nn.Buffer(torch.tensor([7, 3, 2, 5, largest])))
+            if largest == 2 ** 24:
+                self.check(model, self.x)
+            else:
+                self.assertIn("primes: a buffer of torch.int64 with values that float32 does not hold", self.refusal(model, self.x))
+
+    def test_compiled_models_are_refused(self):
+        compiled = torch.compile(self.head, backend="eager")
+        self.assertIn("the model that torch.compile was given, model._orig_mod", self.refusal(compiled, self.x))
 
 
 class Refusals(Exported):

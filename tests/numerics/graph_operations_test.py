@@ -234,6 +234,9 @@ class GraphOperations(unittest.TestCase):
             "max": lambda m, y: y * y.view(-1, 2, 3).max(1)[0].sum(1, keepdim=True),
             "min": lambda m, y: y * y.view(-1, 2, 3).min(2, keepdim=True).values.sum(1)})
         self.check({
+            "any": lambda m, y: y * (y > 0.5).any(1, keepdim=True) + y * (y > -1).all(1)[:, None] + y.view(-1, 2, 3).relu().any(1).repeat(1, 2),
+            "a norm of the order 1": lambda m, y: f.normalize(y, p=1, dim=1) + (y * (y > 0)).norm(1, dim=1)[:, None]})
+        self.check({
             "erf": lambda m, y: torch.erf(y), "erfc": lambda m, y: torch.erfc(3 * y), "log2": lambda m, y: torch.log2(y.abs() + 1),
             "log10": lambda m, y: torch.log10(y.abs() + 1), "exp2": lambda m, y: torch.exp2(y), "var_mean": lambda m, y: y * sum(
                 torch.var_mean(y, 1, keepdim=True)), "std_mean": lambda m, y: y * sum(torch.std_mean(y, 1, keepdim=True))})

@@ -22,14 +22,14 @@ def _relu(graph: GraphBuilder, node: Any, x: str) -> str:
     return graph.emit(node, Node("relu", [x], {}))
 
 
-def _abs(graph: GraphBuilder, node: Any, x: str, a: Arguments | None = None) -> str:
+def absolute(graph: GraphBuilder, node: Any, x: str, a: Arguments | None = None) -> str:
     both = [_relu(graph, node, x), _relu(graph, node, scaled(graph, node, x, -1))]
     return graph.emit(node, Node("add", both, {}))
 
 
 def _log1p_exp(graph: GraphBuilder, node: Any, x: str) -> str:
     """log(1 + exp(x)) = relu(x) + log(1 + exp(-|x|))."""
-    small = graph.emit(node, Node("exp", [scaled(graph, node, _abs(graph, node, x), -1)], {}))
+    small = graph.emit(node, Node("exp", [scaled(graph, node, absolute(graph, node, x), -1)], {}))
     more = graph.emit(node, Node("log", [shifted(graph, node, small, 1)], {}))
     return graph.emit(node, Node("add", [_relu(graph, node, x), more], {}))
 
@@ -199,7 +199,7 @@ def _trilinear(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 
 FORMULAS: dict[str, Converter] = {
-    "abs": _unary_formula(_abs), "softplus": _unary_formula(_softplus), "mish": _unary_formula(_mish),
+    "abs": _unary_formula(absolute), "softplus": _unary_formula(_softplus), "mish": _unary_formula(_mish),
     **dict.fromkeys(("elu", "celu"), _unary_formula(_elu)), "log1p": _unary_formula(_log1p), "expm1": _unary_formula(_expm1),
     "sign": _unary_formula(_sign), "log2": _unary_formula(_log(1 / math.log(2))), "log10": _unary_formula(_log(1 / math.log(10))),
     "exp2": _unary_formula(_exp2), "erfc": _unary_formula(_erfc),

@@ -268,6 +268,18 @@ class GraphBuilder:
             raise self.refuse(node, f"takes the buffer {changed[0]!r}, which forward changes; gaccd changes running statistics of "
                                     "batch norms alone, so give what changes as an input")
 
+    def _check_numbers(self, node: Any) -> None:
+        """Refuses the number of samples as a value, as in y / x.shape[0]; sizes and torch.arange may depend on it."""
+        if not hasattr(node.target, "_schema") or "arange" in str(node.target):
+            return
+        schema = node.target._schema.arguments
+        given = [*zip(schema, node.args), *((one, node.kwargs[one.name]) for one in schema if one.name in node.kwargs)]
+        for one, value in given:
+            counts = isinstance(value, torch.fx.Node) and isinstance(value.meta.get("val"), (torch.SymInt, torch.SymFloat))
+            if counts and any(kind in str(one.type) for kind in ("Tensor", "number", "float")):
+                raise self.refuse(node, "computes with the number of samples, which is another in each micro-batch of gaccd; an update "
+                                        "is a sum over samples")
+
     def _is_folded(self, node: Any) -> bool:
         return isinstance(self._names.get(node), (torch.Tensor, int, float))
 
@@ -295,6 +307,7 @@ class GraphBuilder:
         self.output_node = output
         for node in self.needed_calls():
             self._check_buffers(node)
+            self._check_numbers(node)
             made = self._fold(node)
             if made is None:
                 made = self._convert(convert, node)
@@ -363,6 +376,9 @@ class GraphBuilder:
         for name, tensor in self.own.items():
             if tensor.dtype != torch.float32 and name not in self._buffers:
                 raise ExportError(f"{name}: expected values of float32, found {tensor.dtype}")
+            if not tensor.is_floating_point() and not torch.equal(tensor.float().to(tensor.dtype), tensor):
+                raise ExportError(f"{name}: a buffer of {tensor.dtype} with values that float32 does not hold; the trained weights would bring others; "
+                                  "register it with persistent=False")
 
     # Content of the exported files.
 

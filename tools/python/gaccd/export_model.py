@@ -38,6 +38,8 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
     the op and the line that calls it; or the folder contains something else.
     """
     replaced = _check_path(path)
+    if hasattr(model, "_orig_mod"):
+        raise ExportError("expected the model that torch.compile was given, model._orig_mod, found the compiled one")
     args, kwargs = _arguments(example)
     tensors = [*args, *kwargs.values()]
     samples = tensors[0].shape[0] if tensors and tensors[0].dim() else 0
@@ -73,13 +75,13 @@ def _check_path(path: str | os.PathLike[str]) -> bool:
 def _build(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor],
            inputs: Mapping[str, str], others: GraphBuilder | None = None) -> GraphBuilder:
     tensors = [*args, *kwargs.values()]
-    _check_memory(_state_tensors(model))
+    _check_memory(state_tensors(model))
     with _training(model), refuse_own_gradients(model):
         program = _capture(model, args, kwargs)
     names = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
     named = [Input(name, _data_name(name, tensor, len(tensors), inputs), tensor) for name, tensor in zip(names, tensors)]
     try:
-        return GraphBuilder(program, _state_tensors(model), named, others)
+        return GraphBuilder(program, state_tensors(model), named, others)
     except ExportError as error:
         if way := experts_advice(model):
             raise ExportError(f"{error}{way}") from error
@@ -187,15 +189,16 @@ def _check_memory(tensors: Mapping[str, torch.Tensor]) -> None:
         others.append((name, tensor))
 
 
-def _state_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The tensors of the state_dict; tied tensors under each of their names."""
-    return dict(model.state_dict(keep_vars=True))
+def state_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The tensors of the state_dict, without what get_extra_state() adds; tied tensors under each of their names."""
+    return {name: value for name, value in model.state_dict(keep_vars=True).items() if isinstance(value, torch.Tensor)}
 
 
-def _other_values(tensor: torch.Tensor, rows: int) -> torch.Tensor:
-    if tensor.is_floating_point():
-        return torch.randn_like(tensor)
-    return torch.randint_like(tensor, rows) if rows else tensor.roll(1, 0)
+def _other_values(tensor: torch.Tensor, rows: int, of_example: bool) -> torch.Tensor:
+    """Random values; of_example, or ids without an upper bound `rows`: those of the next sample."""
+    if of_example or not (rows or tensor.is_floating_point()):
+        return tensor.roll(1, 0)
+    return torch.randn_like(tensor) if tensor.is_floating_point() else torch.randint_like(tensor, rows)
 
 
 def iterate_outputs(result: Any) -> Iterator[torch.Tensor]:
@@ -209,23 +212,28 @@ def iterate_outputs(result: Any) -> Iterator[torch.Tensor]:
             yield from iterate_outputs(one)
 
 
-def _check_samples(reference: Reference, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor], rows: list[int]) -> float:
+def _check_samples(reference: Reference, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor], rows: list[int],
+                   of_example: bool = False) -> float:
     """Checks that changing one sample only changes its own rows, and that a sample gives the same result alone.
-    rows: upper bound of ids, by input; 0: use ids of the example. Returns the relative difference of outputs between
-    evaluation and training."""
+    rows: upper bound of ids, by input; 0: use ids of the example. of_example: use its values, as the model may take the root
+    of numbers that are not negative. Returns the relative difference of outputs between evaluation and training."""
     def run(given: list[torch.Tensor]) -> torch.Tensor:
         return reference(*given[:len(args)], **dict(zip(kwargs, given[len(args):])))
 
-    tensors = [_other_values(t, below) for t, below in zip((*args, *kwargs.values()), rows)]
+    tensors = [_other_values(t, below, of_example) for t, below in zip((*args, *kwargs.values()), rows)]
     others = [t.clone() for t in tensors]
     for tensor, below in zip(others, rows):
-        tensor[:1] = _other_values(tensor[:2], below)[:1]
+        tensor[:1] = _other_values(tensor[:2], below, of_example)[:1]
     try:
         whole, changed, alone = run(tensors), run(others), run([t[-1:] for t in tensors])
     except ExportError:
         if not any(rows):
             raise
         return _check_samples(reference, args, kwargs, [0] * len(rows))  # forward computes other ids from them
+    if not bool(whole.isfinite().all()):
+        if of_example:
+            raise ExportError("the prediction is not finite for the values of the example")
+        return _check_samples(reference, args, kwargs, rows, True)
     scale = max_magnitude(whole)
     for found, expected in ((changed[1:], whole[1:]), (alone, whole[-1:])):
         if difference := reference.difference(found, expected, scale):

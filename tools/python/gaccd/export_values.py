@@ -9,6 +9,7 @@ import torch
 
 from .export_convert import (Arguments, Converter, Converted, bounded, full, input_names, inverted, limited, constant_number, permuted,
                              scaled, shifted)
+from .export_formulas import absolute
 from .export_graph import GraphBuilder
 from .export_types import HIDDEN, Node, SampleMask, Uniform
 
@@ -197,7 +198,8 @@ def _cumsum(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 def _sum(op: str) -> Converter:
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         rank = len(graph.shape(a["self"]))
-        dims = sorted(dim % rank for dim in (a["dim"] if "dim" in a else None) or range(rank))
+        given = a["dim"] if "dim" in a else None
+        dims = sorted(dim % rank for dim in ([given] if isinstance(given, int) else given) or range(rank))
         keepdim = "keepdim" in a and bool(a["keepdim"])
         if any(not isinstance(graph.shape(a["self"])[dim], int) for dim in dims):
             raise graph.refuse(node, f"over the dimensions {dims} of {rank}, one of which counts samples: an update of gaccd "
@@ -212,11 +214,20 @@ def _sum(op: str) -> Converter:
 
 def _vector_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     """The root operation has gradient 0 at 0, unlike sqrt of a sum of squares."""
-    if a["ord"] != 2:
-        raise graph.refuse(node, f"a norm of the order {a['ord']}, expected 2")
+    if a["ord"] not in (1, 2):
+        raise graph.refuse(node, f"a norm of the order {a['ord']}, expected 1 or 2")
     squares = _sum("sum")(graph, node, a)
+    if a["ord"] == 1:
+        squares.inputs = [absolute(graph, node, squares.inputs[0])]
+        return squares
     squares.inputs = [graph.emit(node, Node("power", squares.inputs, {"exponent": 2.0}))]
     return Node("root", [graph.emit(node, squares)], {})
+
+
+def _any(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    count = _sum("sum")(graph, node, a)
+    count.inputs = [_mask(graph, node, a["self"])]
+    return _nonzero(graph, node, graph.emit(node, count))
 
 
 def _last(graph: GraphBuilder, node: Any, x: Any, dim: int) -> list[int]:
@@ -257,7 +268,7 @@ VALUES: dict[str, Converter] = {
     "hardtanh": _limits("hardtanh", "min_val", "max_val"), "clamp": _limits("clamp", "min", "max"),
     "clamp_min": _limits("clamp", "min", ""), "clamp_max": _limits("clamp", "", "max"),
     "gelu": _gelu, "leaky_relu": _leaky_relu, "pow": _pow, "add": _add(1), "sub": _add(-1), "rsub": _add(-1, True),
-    "mul": _mul, "div": _div, "bernoulli": _bernoulli, "where": _where, "cumsum": _cumsum,
+    "mul": _mul, "div": _div, "bernoulli": _bernoulli, "where": _where, "cumsum": _cumsum, "any": _any,
     "linalg_vector_norm": _vector_norm, "sum": _sum("sum"), "mean": _sum("mean"), "_to_copy": _to_copy,
     "eq": _compare("equal"), "ne": _compare("equal", negated=True), "lt": _compare("less"),
     "ge": _compare("less", negated=True), "gt": _compare("less", exchanged=True),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+import itertools
 import json
 import os
 import re
@@ -17,7 +19,7 @@ from safetensors.torch import load_file
 from .export_types import ExportError
 from .export_evaluation import without_dropout
 from .export_lengths import copied
-from .export_model import DATA_NAMES, iterate_outputs
+from .export_model import DATA_NAMES, iterate_outputs, state_tensors
 from .export_refusals import reason
 from .run import call
 
@@ -88,6 +90,8 @@ class _Input:
     in_table: bool = True  # whether an embedding reads them; else they may be lengths, which start at 1
     least: int = 0
     padding: int | None = None  # the id that the model searches for, as classifiers do to find the last token
+    boolean: bool = False  # whether the model takes it as torch.bool
+    positive: bool = False  # whether its numbers are drawn from [0, 1), for roots and logarithms
     order: int = 0  # of the ids of a sample, over all inputs: 1 ascends, -1 descends; 0: none
 
     @property
@@ -117,11 +121,13 @@ def _draw(inputs: list[_Input], samples: int) -> list[torch.Tensor]:
     def one_of(one: _Input) -> torch.Tensor:
         if one.is_mask:
             return (torch.arange(one.sizes[0]) < torch.randint(1, one.sizes[0] + 1, (samples, 1))).long()
-        return torch.randint(one.least, one.rows, (samples, *one.sizes)) if one.ids else torch.randn(samples, *one.sizes)
+        if one.ids:
+            return torch.randint(one.least, one.rows, (samples, *one.sizes))
+        return (torch.rand if one.positive else torch.randn)(samples, *one.sizes)
     tensors = [one_of(one) for one in inputs]
     places = [place for place, one in enumerate(inputs) if one.order]
     if places:
-        rows = torch.cat([tensors[place].flatten(1) for place in places], 1).sort(1, descending=inputs[places[0]].order < 0)[0]
+        rows = torch.cat([tensors[place].view(samples, -1) for place in places], 1).sort(1, descending=inputs[places[0]].order < 0)[0]
         for place, part in zip(places, rows.split([tensors[place][0].numel() for place in places], 1)):
             tensors[place] = part.view_as(tensors[place])
     mask = next((tensor for one, tensor in zip(inputs, tensors) if one.is_mask), None)
@@ -142,7 +148,9 @@ def _default_dtype(model: torch.nn.Module) -> Iterator[None]:
 
 def _calls(model: torch.nn.Module, inputs: list[_Input], tensors: list[torch.Tensor],
            names: Mapping[str, str]) -> torch.Tensor:
-    arguments = {data: argument for argument, data in [*DATA_NAMES.items(), *names.items()]}
+    own = inspect.signature(model.forward).parameters
+    arguments = {data: argument for argument, data in [*DATA_NAMES.items(), *names.items()] if argument in names or data not in own}
+    tensors = [tensor.bool() if one.boolean else tensor for one, tensor in zip(inputs, tensors)]
     with _default_dtype(model):
         if len(inputs) == 1:
             output = next(iterate_outputs(model(tensors[0])))
@@ -190,8 +198,8 @@ def _explained(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _fitting(model: torch.nn.Module, inputs: list[_Input], samples: int, names: Mapping[str, str]) -> list[_Input]:
-    """Inputs that the model accepts: ids from 1 if it fails for 0, a smaller range if forward increases them, found by
-    halving, and in order if it fails for their differences."""
+    """Inputs that the model accepts, with a finite result if there are such: torch.bool, numbers in [0, 1), ids from 1 if it
+    fails for 0, a smaller range if forward increases them, found by halving, and in order if it fails for their differences."""
     judged = copied(model).eval()
 
     def accepts(given: list[_Input], ids: Callable[[_Input, torch.Tensor], torch.Tensor]) -> bool:
@@ -199,16 +207,21 @@ def _fitting(model: torch.nn.Module, inputs: list[_Input], samples: int, names: 
         tensors = [ids(one, tensor) if one.drawn else tensor for one, tensor in zip(given, bits)]
         try:
             with torch.no_grad():
-                _calls(judged, given, tensors, names)
+                output = _calls(judged, given, tensors, names)
+                return not finite or bool(output.isfinite().all())
         except Exception:  # of many kinds, by the model
             return False
-        return True
 
     def fits(given: list[_Input]) -> bool:
         """Whether all largest ids are accepted, and the smallest next to the largest."""
         return accepts(given, lambda one, bits: torch.full_like(bits, one.rows - 1)) and all(
             accepts(given, lambda one, bits: one.least + bits * (one.rows - 1 - one.least)) for _ in range(MIXED_RUNS))
 
+    for finite, boolean, positive in itertools.product((True, False), (False, True), (False, True)):
+        given = [replace(one, boolean=boolean and one.ids and not one.in_table, positive=positive) for one in inputs]
+        if any(accepts(given, lambda one, bits, of=value: torch.full_like(bits, of)) for value in (0, 1)):
+            inputs = given
+            break
     if not accepts(inputs, lambda one, bits: torch.zeros_like(bits)):
         inputs = [one if one.in_table else replace(one, least=1, rows=max(one.rows, 3)) for one in inputs]
     while True:
@@ -350,7 +363,7 @@ class _Compared:
             _save(folder, self.inputs, tensors, labels)
             return _in_gaccd(folder, self.weights, self.samples, _data_text(self.inputs, labels, classes),
                              "softmax_cross_entropy" if classes else "mean_squared_error", trained,
-                             set(self.model.state_dict()), self.gaccd)
+                             set(state_tensors(self.model)), self.gaccd)
 
 
 def verify(model: torch.nn.Module, path: str | os.PathLike[str], *, inputs: Mapping[str, str] | None = None,
