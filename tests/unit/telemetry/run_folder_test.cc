@@ -312,10 +312,10 @@ TEST_F(BusyFolderTest, SecondStartOfSameStepIsRequeuedAnotherStepIsRefused) {
   EXPECT_EQ(take(0), ErrorKind::kTempFail);
   EXPECT_EQ(take(1), ErrorKind::kConfig);
   EXPECT_EQ(take(-1), ErrorKind::kConfig);
-  const TempFolder outside;  // of steps nothing tells which start is which
+  const TempFolder outside;  // without steps no name says which start is which
   const OwnerName me = MakeOwnerName("7", 0);
-  const auto first = ValueOrThrow(FolderOwner::Take(outside.path(), me));
-  EXPECT_THAT(FolderOwner::Take(outside.path(), me, patience), HasKind(ErrorKind::kConfig));
+  const auto first = ValueOrThrow(FolderOwner::Acquire(outside.path(), me));
+  EXPECT_THAT(FolderOwner::Acquire(outside.path(), me, patience), HasKind(ErrorKind::kConfig));
 }
 
 TEST_F(BusyFolderTest, RefusesOtherRunSoonUnlessItEnds) {
