@@ -219,7 +219,7 @@ def _fitting(model: torch.nn.Module, inputs: list[_Input], samples: int, names: 
 
     for finite, boolean, positive in itertools.product((True, False), (False, True), (False, True)):
         given = [replace(one, boolean=boolean and one.ids and not one.in_table, positive=positive) for one in inputs]
-        if any(accepts(given, lambda one, bits, of=value: torch.full_like(bits, of)) for value in (0, 1)):
+        if any(accepts(given, lambda _, bits: torch.full_like(bits, value)) for value in (0, 1)):
             inputs = given
             break
     if not accepts(inputs, lambda one, bits: torch.zeros_like(bits)):
