@@ -47,8 +47,8 @@ TEST(CudaShardFailure, NamesHangingRank) {
   for (const RankOutcome& outcome : outcomes) {
     EXPECT_THAT(outcome.run, HasKind(ErrorKind::kUnavailable));
   }
-  EXPECT_THAT(outcomes[3].run, HasMessage(HasSubstr("the communicator of ranks 2, 3, which it "
-                                                    "counts from 0 on: ")));
+  EXPECT_THAT(outcomes[3].run, HasMessage(HasSubstr("the communicator of ranks 2, 3 (numbered "
+                                                    "from 0 in what follows): ")));
   EXPECT_THAT(outcomes[3].run, HasMessage(HasSubstr("rank 0 on node1 did not enter")));
   EXPECT_EQ(standin::LiveNcclComms(), 0);
   for (const int device : {-1, 0, 1, 2, 3}) EXPECT_EQ(standin::LiveBytes(device), 0) << device;
