@@ -75,7 +75,7 @@ struct Verdict {
   std::int64_t memory_planned_bytes = 0;
 
   static void VisitFields(auto& fields, auto& verdict) {
-    fields("verdict", verdict.verdict);
+    fields.Text("verdict", verdict.verdict, kMaxWord);
     fields("exit", verdict.exit);
     fields.Text("reason", verdict.reason, kMaxMessage);
     fields("last_step", verdict.last_step);

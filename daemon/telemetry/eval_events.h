@@ -54,7 +54,7 @@ struct MetricRecord {
   static void VisitFields(auto& fields, auto& eval) {
     fields("epoch", eval.epoch);
     fields("step", eval.step);
-    fields("metric", eval.metric);
+    fields.Text("metric", eval.metric, kMaxName);
     fields("value", eval.value);
     fields.Computed("value_finite", std::isfinite(eval.value));
     fields("samples", eval.samples);
