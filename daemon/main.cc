@@ -30,7 +30,7 @@ using gaccd::Result;
 using gaccd::Status;
 using gaccd::Verb;
 
-// "rank 17 on node3: " as far as the launcher says so, which is before MPI knows.
+// "rank 17 on node3: " from the variables of the launcher, as MPI may not be initialised.
 std::string RankPrefix() {
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
   if (rank == nullptr && std::getenv("SLURM_STEP_ID") != nullptr) {
@@ -42,7 +42,7 @@ std::string RankPrefix() {
   return gaccd::StrCat("rank ", rank, " on ", host.data(), ": ");
 }
 
-// `verb`: the help of which explains the command line.
+// `verb`: the verb whose help is named in a usage error.
 void PrintError(const Status& status, const std::string& who, std::string_view verb) {
   if (status.message().empty()) return;  // the reader of the output is gone
   std::string hint;

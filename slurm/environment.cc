@@ -72,7 +72,7 @@ void ReadNodes(Reader& reader, SlurmEnvironment& env) {
                      .Text(FirstSet(reader, step ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST",
                                     "SLURM_NODELIST"))
                      .value_or("");
-  // A step's SLURM_NTASKS_PER_NODE is what was asked for, not what runs: only the list is true.
+  // A step's SLURM_NTASKS_PER_NODE is the requested number; only the list is the actual one.
   env.tasks_per_node_variable = FirstSet(
       reader, step ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE");
   if (env.tasks_per_node_variable.empty()) return;
@@ -88,7 +88,7 @@ void ReadNodes(Reader& reader, SlurmEnvironment& env) {
 void ReadIdentity(Reader& reader, SlurmEnvironment& env) {
   env.job_id = reader.Count("SLURM_JOB_ID");
   env.restart_count = reader.Count("SLURM_RESTART_COUNT").value_or(0);
-  // A shell keeps it after its job is over.
+  // A shell may still have the variable of a job that has ended.
   if (env.in_job()) env.end_time_s = reader.Count("SLURM_JOB_END_TIME");
   env.partition = reader.Text("SLURM_JOB_PARTITION").value_or("");
   env.account = reader.Text("SLURM_JOB_ACCOUNT").value_or("");

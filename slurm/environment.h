@@ -1,5 +1,5 @@
-// What SLURM says about this process, read once from its environment (names: `man srun`, OUTPUT
-// ENVIRONMENT VARIABLES). No SLURM library, no MPI.
+// The SLURM_* variables of this process, read once (names: `man srun`, OUTPUT ENVIRONMENT
+// VARIABLES). Needs neither SLURM's library nor MPI.
 //
 //   where                    in_job()  in_step()
 //   login node, laptop       no        no
@@ -17,17 +17,17 @@
 
 namespace gaccd {
 
-// How many tasks the nodes run: SLURM's "2(x3),1" is {min 1, max 2, tasks 7, nodes 4}.
+// Number of tasks on the nodes: SLURM's "2(x3),1" is {min 1, max 2, tasks 7, nodes 4}.
 struct TasksPerNode {
   std::int64_t min = 0;
   std::int64_t max = 0;
   std::int64_t tasks = 0;
   std::int64_t nodes = 0;
 };
-// Error kConfig, with the text, for anything that is not of this form.
+// kConfig, with the text, if it has another form.
 [[nodiscard]] Result<TasksPerNode> ParseTasksPerNode(std::string_view text);
 
-// Inside a step the step's own numbers are taken (it may use a part of the job), else the job's.
+// Inside a step, which may use a part of the job, the numbers are the step's; otherwise the job's.
 struct SlurmEnvironment {
   std::optional<std::int64_t> job_id;
   std::optional<std::int64_t> step_id;     // set only for a step that srun started
@@ -37,7 +37,7 @@ struct SlurmEnvironment {
   std::optional<std::int64_t> procid;      // 0..step_tasks-1; only inside a step
   std::optional<std::int64_t> step_tasks;  // only inside a step
   std::optional<std::int64_t> nodes;
-  std::string nodes_variable;  // which variable said so, for messages
+  std::string nodes_variable;  // the variable that `nodes` was read from, for messages
   std::string nodelist;        // SLURM's short form, see ExpandHostlist
   std::optional<TasksPerNode> tasks_per_node;
   std::string tasks_per_node_variable;
@@ -46,17 +46,17 @@ struct SlurmEnvironment {
   std::string partition;
   std::string account;
 
-  // Error kConfig naming variable and value for a number that is none, and for an inconsistent
-  // step (procid not below step_tasks).
+  // kConfig, with variable and value, for a malformed number and for an inconsistent step
+  // (procid >= step_tasks).
   static Result<SlurmEnvironment> Read(const Environment& environment);
 
   [[nodiscard]] bool in_job() const { return job_id.has_value(); }
   [[nodiscard]] bool in_step() const { return step_id.has_value(); }
 };
 
-// Inside a job, --nodes and --gpus-per-node on the command line are assertions: one rank drives one
-// GPU, so gpus-per-node must equal the tasks on every node. Nothing is an unset flag. Error kConfig
-// with the flag, both values and the variable. Outside a job everything is right.
+// Checks --nodes and --gpus-per-node (empty: not set) against the job: one rank drives one GPU, so
+// gpus_per_node must equal the tasks on every node. kConfig with the flag, both values and the
+// variable. Always OK outside a job.
 [[nodiscard]] Status CheckNodes(std::optional<std::int64_t> flag_nodes,
                                 std::optional<std::int64_t> flag_gpus_per_node,
                                 const SlurmEnvironment& env);

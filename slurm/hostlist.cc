@@ -93,7 +93,7 @@ Result<std::vector<Piece>> ParseName(std::string_view list, std::size_t& at) {
   return pieces;
 }
 
-// How many hosts the name stands for; nothing when they are more than `limit`.
+// Number of hosts that the name expands to; empty if it exceeds `limit`.
 std::optional<std::uint64_t> CountHosts(const std::vector<Piece>& pieces, std::uint64_t limit) {
   std::uint64_t hosts = 1;
   for (const Piece& piece : pieces) {

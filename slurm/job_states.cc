@@ -22,7 +22,7 @@ bool IsPlain(const std::string& text) {
   });
 }
 
-// "raw|shown|STATE ...|more", one job a line; the job is in `jobs` under both ids.
+// Lines "raw|shown|STATE ...|more", one per job. Adds each job to `jobs` under both ids.
 void Parse(std::string_view text, std::string JobState::*more, JobStates* jobs) {
   std::istringstream lines{std::string(text)};
   for (std::string line; std::getline(lines, line);) {
@@ -49,7 +49,7 @@ std::string Join(std::span<const std::string> ids) {
   return list;
 }
 
-// false: no answer. squeue fails for a single job that it does not know, and that is an answer.
+// false: no response. squeue fails for a single unknown job; that counts as a response.
 bool AskSqueue(std::span<const std::string> ids, JobStates* jobs) {
   const auto said = RunProgram({"squeue", "--noheader", "--array", "--states=all",
                                 StrCat("--format=", kSqueueFormat), "--jobs=" + Join(ids)},

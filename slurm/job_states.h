@@ -1,4 +1,4 @@
-// What SLURM says of jobs: squeue, and sacct for jobs that squeue no longer lists.
+// Queries the state of jobs: squeue, and sacct for jobs that squeue no longer lists.
 #pragma once
 
 #include <functional>
@@ -29,7 +29,7 @@ inline constexpr std::string_view kSacctFormat = "JobIDRaw,JobID,State,ExitCode"
 void ParseSqueue(std::string_view text, JobStates* jobs);
 void ParseSacct(std::string_view text, JobStates* jobs);
 
-// The jobs of `ids` that SLURM knows. Nothing where SLURM is not installed or does not answer.
+// The jobs of `ids` that SLURM knows. Empty if SLURM is not installed or does not respond.
 using JobFinder = std::function<std::optional<JobStates>(std::span<const std::string> ids)>;
 [[nodiscard]] std::optional<JobStates> FindJobStates(std::span<const std::string> ids);
 

@@ -1,4 +1,4 @@
-// The text of slurm/launch, so that the program can write it where there is no source tree.
+// The text of slurm/launch, embedded so that gaccd can write it without a source tree.
 #pragma once
 
 #include <string_view>

@@ -7,8 +7,7 @@
 
 namespace gaccd {
 
-// A non-negative decimal number that fills the whole text and fits 63 bits; nothing otherwise. No
-// sign, no spaces, no "0x".
+// The text as a decimal number in [0, 2^63). Empty for anything else, also a sign, spaces or "0x".
 [[nodiscard]] std::optional<std::int64_t> ParseCount(std::string_view text);
 
 }  // namespace gaccd

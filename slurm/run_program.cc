@@ -52,7 +52,7 @@ Result<std::string> ReadText(const FileDescriptor& file) {
   return ReadStart(file.get(), "memfd", kMaxTextBytes);
 }
 
-// none: it has not ended.
+// The exit code; empty if the child has not ended by `end`.
 std::optional<int> WaitUntil(pid_t child, std::chrono::steady_clock::time_point end) {
   while (true) {
     int state = 0;

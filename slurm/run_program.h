@@ -1,4 +1,4 @@
-// Another program, run to its end: sbatch and its like.
+// Runs a program such as sbatch and waits for its end.
 #pragma once
 
 #include <chrono>
@@ -15,10 +15,10 @@ struct ProgramOutput {
   std::string err;
 };
 
-// The first word is looked for on PATH; `input` is its standard input. Each output is cut at 1 MiB.
-// Inside a job of SLURM it gets no SLURM_*, PMI*_*, OMPI_* and PRTE_* but SLURM_CONF: what it
-// submits is a job of its own. kOs: it cannot be started, or had not ended after `limit`, when it
-// is killed. Not to be called while another thread changes the environment.
+// Searches PATH for the first word; `input` is the standard input. Truncates each output to 1 MiB.
+// Inside a SLURM job, SLURM_* (except SLURM_CONF), PMI*_*, OMPI_* and PRTE_* are removed from the
+// environment, so that a submitted job is independent. kOs: the program cannot be started, or was
+// killed after `limit`. REQUIRES: no other thread changes the environment.
 [[nodiscard]] Result<ProgramOutput> RunProgram(const std::vector<std::string>& words,
                                                const std::string& input,
                                                std::chrono::seconds limit);

@@ -49,7 +49,7 @@ class TreeReader : public Library::json_sax_t {
     return false;
   }
 
-  Json Take() { return std::move(root_); }
+  Json ReleaseResult() { return std::move(root_); }
   [[nodiscard]] const std::string& error() const { return error_; }
 
  private:
@@ -123,7 +123,7 @@ bool SameMembers(const Json& a, const Json& b) {
 
 std::optional<Json> Json::Parse(std::string_view text, std::string* error) {
   TreeReader reader;
-  if (Library::sax_parse(text.begin(), text.end(), &reader)) return reader.Take();
+  if (Library::sax_parse(text.begin(), text.end(), &reader)) return reader.ReleaseResult();
   if (error != nullptr) *error = reader.error();
   return std::nullopt;
 }

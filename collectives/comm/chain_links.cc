@@ -4,9 +4,11 @@
 
 namespace gaccd {
 
-// First pairs 2k and 2k + 1, then 2k + 1 and 2k + 2.
+// First pairs 2k and 2k + 1, then 2k + 1 and 2k + 2. Splits are collective over the chain, so a
+// rank whose pair fails takes part in the remaining ones.
 Result<ChainLinks> MakeChainLinks(Communicator& chain) {
   ChainLinks links;
+  Status failed;
   const int rank = chain.rank();
   for (const int parity : {0, 1}) {
     if (chain.size() < parity + 2) break;
@@ -15,8 +17,8 @@ Result<ChainLinks> MakeChainLinks(Communicator& chain) {
     const bool paired = first >= 0 && first + 1 < chain.size();
     for (const bool up : {true, false}) {
       GACCD_ASSIGN_OR_RETURN(auto pair, chain.Split(paired ? first : -1, rank));
-      if (!paired) continue;
-      GACCD_RETURN_IF_ERROR(pair->ConnectMessages());
+      if (!paired || !failed.ok()) continue;
+      failed = pair->ConnectMessages();
       if (up) {
         (lower ? links.up_to_after : links.up_from_before) = std::move(pair);
       } else {
@@ -24,6 +26,7 @@ Result<ChainLinks> MakeChainLinks(Communicator& chain) {
       }
     }
   }
+  GACCD_RETURN_IF_ERROR(failed);
   return links;
 }
 

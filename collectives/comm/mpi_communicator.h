@@ -133,7 +133,7 @@ Status MpiCommunicator::Run(Operation operation, std::uint64_t shape, std::int64
   Status status = watch_->Enter(operation, shape, place);
   if (status.ok()) status = body();
   if (status.ok()) {
-    watch_->Leave();
+    watch_->Exit();
     return status;
   }
   broken_->store(true);

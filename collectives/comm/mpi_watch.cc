@@ -65,7 +65,7 @@ Status MpiWatch::Enter(Operation operation, std::uint64_t shape, std::int64_t pl
   return Status::Ok();
 }
 
-void MpiWatch::Leave() {
+void MpiWatch::Exit() {
   node_->own_line().entry.store(Pack({mine_.sequence, Operation::kNone}),
                                 std::memory_order_release);
 }

@@ -2,7 +2,7 @@
 // memory) and for MPI requests. Every wait has a deadline; when it passes or a rank dies, the error
 // names the missing ranks.
 //
-// One operation: Enter(), any number of waits, Leave(). After the first failed wait, later ones
+// One operation: Enter(), any number of waits, Exit(). After the first failed wait, later ones
 // return the same error. Not thread-safe.
 #pragma once
 
@@ -31,7 +31,7 @@ class MpiWatch {
   // Starts an operation and publishes it. shape: a hash that is equal on all ranks of a correct
   // program. place: see NodeGroup::FindPlace.
   Status Enter(Operation operation, std::uint64_t shape, std::int64_t place = kPrivate);
-  void Leave();
+  void Exit();
 
   // Waits until every rank of the node has arrived.
   Status NodeBarrier();

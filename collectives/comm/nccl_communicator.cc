@@ -281,7 +281,7 @@ Status NcclCommunicator::FindPartFailure() const {
     std::string ranks;
     for (const int rank : part.ranks) ranks += StrCat(ranks.empty() ? "" : ", ", rank);
     return {failed.kind(), StrCat("the communicator of ranks ", ranks,
-                                  " (numbered from 0 in what follows): ", failed.message())};
+                                  " (renumbered from 0 below): ", failed.message())};
   }
   return Status::Ok();
 }

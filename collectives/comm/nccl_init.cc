@@ -138,9 +138,13 @@ Result<std::unique_ptr<Communicator>> AdoptNccl(Communicator* over,
   watched.peers = WatchPeers(*hellos, over->topology(), over->rank());
   WatchBoards(*hellos, over->topology(), over->rank(), &board);
   watched.board = std::move(board);
-  GACCD_ASSIGN_OR_RETURN(auto watch, NcclWatch::Start(std::move(watched)));
+  auto watch = NcclWatch::Start(std::move(watched));
+  if (!watch.ok()) {
+    NcclEnd::Abort(*options.api, comm).Wait(options.comm.bound / 10);
+    return watch.status();
+  }
   return std::unique_ptr<Communicator>(
-      std::make_unique<NcclCommunicator>(over, std::move(owned), options, std::move(watch)));
+      std::make_unique<NcclCommunicator>(over, std::move(owned), options, *std::move(watch)));
 }
 
 }  // namespace

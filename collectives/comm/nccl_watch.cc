@@ -209,8 +209,8 @@ Status NcclWatch::NotDone(Entry entry, Clock::duration waited) {
           StrCat(Numbered(entry), " was not done after ",
                  std::chrono::duration_cast<milliseconds>(waited).count(), " ms (bound ",
                  options_.bound.count(), " ms): ", options_.board.known(),
-                 " other ranks of this node entered it; of ", others,
-                 " on other nodes nothing is known here: see their messages")};
+                 " other ranks of this node entered it; ", others,
+                 " ranks on other nodes are unknown here: see their messages")};
 }
 
 std::vector<MissingRank> NcclWatch::EndedPeers() const {

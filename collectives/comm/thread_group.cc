@@ -64,7 +64,7 @@ void ThreadWorld::FailLocked(Status for_peers, Status result) {
   }
 }
 
-void ThreadWorld::Leave(int rank) {
+void ThreadWorld::Exit(int rank) {
   const std::lock_guard lock(mutex_);
   left_[static_cast<std::size_t>(rank)] = true;
   // The calls at a failed barrier may have returned, and their memory may be gone.

@@ -53,7 +53,7 @@ class ThreadWorld {
   // result: returned by RunThreadRanks(). Later failures are ignored.
   void Fail(Status for_peers, Status result);
   // `rank` will enter no more operations; a rank that waits for it fails now.
-  void Leave(int rank);
+  void Exit(int rank);
   [[nodiscard]] Status result();
   [[nodiscard]] const std::vector<std::string>& hosts() const { return hosts_; }
   [[nodiscard]] const std::vector<int>& node_of() const { return node_of_; }

@@ -211,7 +211,7 @@ void RunOneRank(const std::shared_ptr<ThreadGroup>& group, int rank,
                 const std::function<Status(Communicator&)>& body) {
   ThreadCommunicator comm(group, rank);
   const Status status = CallBody(body, comm);
-  if (status.ok()) return group->world().Leave(rank);
+  if (status.ok()) return group->world().Exit(rank);
   const std::string message = StrCat("rank ", rank, " failed: ", status.message());
   group->world().Fail({ErrorKind::kUnavailable, message}, {status.kind(), message});
 }

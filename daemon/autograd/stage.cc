@@ -105,8 +105,8 @@ class Cutter {
   std::vector<bool> of_inputs_;                       // by value: it depends on inputs only
 };
 
-// Moves the nodes from `begin` on that `sent` does not need to the end, after a Turn, whose value
-// is sent instead.
+// Moves the nodes from `begin` on that `sent` does not need to the end, after a SegmentBoundary,
+// whose value is sent instead.
 std::vector<Node> DivideBackward(std::vector<Node> nodes, std::size_t begin, ValueId* sent,
                                  Graph* graph) {
   std::vector<bool> needed(graph->values().size());
@@ -122,7 +122,7 @@ std::vector<Node> DivideBackward(std::vector<Node> nodes, std::size_t begin, Val
   for (const bool part : {false, true}) {
     if (part) {
       const ValueId end = graph->AddActivationLike(*sent);
-      divided.push_back({std::make_shared<Turn>(), {*sent}, {end}});
+      divided.push_back({std::make_shared<SegmentBoundary>(), {*sent}, {end}});
       *sent = end;
     }
     for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -186,7 +186,7 @@ Result<StageEnds> CutStage(const StageCuts& cuts, std::size_t stage, Graph* grap
       const ValueId gradient = cuts.gradients[stage];
       ends.received_gradient = input_like("received gradient", gradient);
       const ValueId begin = graph->AddActivationLike(gradient);
-      turn = {std::make_shared<Turn>(), {*ends.received_gradient}, {begin}};
+      turn = {std::make_shared<SegmentBoundary>(), {*ends.received_gradient}, {begin}};
       replaced.emplace_back(gradient, begin);
     }
   }

@@ -5,11 +5,12 @@
 //   stage s - 1   --  received: cut value s - 1       -->   stage s
 //                 <-- sent_gradient: its gradient     --
 //
-// The forward nodes come first, then a Turn, then the backward nodes: a stage runs in two segments
-// (executor.h), between which other micro-batches may run. The last stage has no Turn and one
-// segment. A divided backward has a second Turn: the nodes that `sent_gradient` needs come before
-// it, the gradients of weights after it, in a separate segment. Forward values that depend on
-// inputs only, such as a mask of positions, are computed in every stage that reads them.
+// The forward nodes come first, then a SegmentBoundary, then the backward nodes: a stage runs in
+// two segments (executor.h), between which other micro-batches may run. The last stage has no
+// SegmentBoundary and one segment. A divided backward has a second SegmentBoundary: the nodes that
+// `sent_gradient` needs come before it, the gradients of weights after it, in a separate segment.
+// Forward values that depend on inputs only, such as a mask of positions, are computed in every
+// stage that reads them.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +25,9 @@ namespace gaccd {
 
 // Separates segments: its input is the gradient that a stage received or sends. The backward of a
 // stage, or its second part, begins here.
-class Turn final : public Function {
+class SegmentBoundary final : public Function {
  public:
-  [[nodiscard]] std::string_view name() const override { return "turn"; }
+  [[nodiscard]] std::string_view name() const override { return "segment_boundary"; }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override {
     return std::vector<ValueSpec>{inputs[0]};
   }

@@ -136,7 +136,7 @@ CkptOutput List(const GenerationPlace& place, bool json) {
   if (json) return {std::move(text), {}};
   if (place.generations.empty()) return {"no checkpoints\n", {}};
   return {StrCat(Row({"checkpoint", "ranks", "size", "written", "state"}), text,
-                 "complete: every file is there in its size; ckpt verify reads the bytes\n"),
+                 "complete: every file has its expected size; ckpt verify checks the contents\n"),
           {}};
 }
 
@@ -230,7 +230,7 @@ std::vector<NamedTensor> StateDict(const SavedWeights& weights) {
   return tensors;
 }
 
-// Gives what else is to be said of it.
+// Writes the output file or folder; returns the end of the message for users.
 Result<std::string> Write(const SavedWeights& weights, const CkptRequest& to) {
   if (to.transformers) {
     GACCD_ASSIGN_OR_RETURN(const std::string tokenizer,

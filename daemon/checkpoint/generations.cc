@@ -21,8 +21,8 @@ namespace {
 
 // Parses "<prefix><digits>" from the front of `text`: at least `width` digits, at most those of a
 // 63-bit number.
-std::optional<std::int64_t> TakeNumber(std::string_view prefix, std::size_t width,
-                                       std::string_view* text) {
+std::optional<std::int64_t> ParseNumberPrefix(std::string_view prefix, std::size_t width,
+                                              std::string_view* text) {
   if (!text->starts_with(prefix)) return std::nullopt;
   text->remove_prefix(prefix.size());
   const std::size_t digits = std::min(text->find_first_not_of("0123456789"), text->size());
@@ -71,15 +71,15 @@ std::string Generation::name() const {
 
 std::optional<Generation> ParseGenerationName(std::string_view name) {
   Generation generation;
-  const auto step = TakeNumber("step-", 12, &name);
+  const auto step = ParseNumberPrefix("step-", 12, &name);
   if (!step) return std::nullopt;
   generation.step = *step;
   if (name.starts_with("-micro-")) {
-    const auto micro = TakeNumber("-micro-", 6, &name);
+    const auto micro = ParseNumberPrefix("-micro-", 6, &name);
     if (!micro || *micro == 0) return std::nullopt;
     generation.micro_step = *micro;
   }
-  const auto epoch = TakeNumber("-e", 6, &name);
+  const auto epoch = ParseNumberPrefix("-e", 6, &name);
   if (!epoch || *epoch < 1 || !name.empty()) return std::nullopt;
   generation.epoch = *epoch;
   return generation;

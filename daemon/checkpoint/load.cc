@@ -35,7 +35,7 @@ ByteRange ShardByteRange(const BufferSpec& buffer, ShardRange range, std::int64_
   return {from, last.offset + last.bytes - from};
 }
 
-// Before memory is taken for a shard, its file must have the size that the manifest promises.
+// kData unless the file has the size in the manifest: called before memory is allocated for it.
 Status CheckSize(const std::string& path, std::uint64_t expected) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) {
@@ -46,15 +46,15 @@ Status CheckSize(const std::string& path, std::uint64_t expected) {
   return {ErrorKind::kData, StrCat(path, ": expected ", expected, " bytes, found ", info.st_size)};
 }
 
-// What is read of a share: mine[b] gets the share's range of buffer b where `wanted(b)`, and the
-// whole of a per-rank one; the rest is only checked.
+// Which buffers ReadShare() returns: mine[b] is the share's range of buffer b, or the whole of a
+// per-rank buffer. The others are only verified.
 using Wanted = std::function<bool(const BufferSpec&)>;
 
 Status ReadShare(const std::string& path, const Manifest& manifest, ShardRange share,
                  const Wanted& wanted, Ticks* ticks, std::vector<std::vector<std::byte>>* mine) {
   const std::int64_t shards = manifest.world();
   const std::vector<BufferSpec>& buffers = manifest.buffers;
-  // Sizes first: memory is only taken for what is really there.
+  // All sizes are checked before memory is allocated.
   for (std::int64_t i = share.first; i < share.end; ++i) {
     GACCD_RETURN_IF_ERROR(CheckSize(StrCat(path, "/", ShardName(i, shards)),
                                     ShardBytes(MakeShardIdentity(manifest, i))));
@@ -134,7 +134,7 @@ std::vector<Generation> ParseNames(std::string_view text) {
   return all;
 }
 
-// `load()`, and once more when something could not be read.
+// Calls load(), and once more after kIo.
 template <typename Load>
 auto TwiceIfUnreadable(const Load& load) {
   auto loaded = load();
@@ -163,7 +163,7 @@ Result<LoadedState> LoadGeneration(Communicator& comm, const std::string& folder
   const std::int64_t shards = manifest.world();
   const ShardRange share = AssignShards(shards, comm.rank(), comm.size());
   std::vector<std::vector<std::byte>> mine;
-  // With as many ranks as shards, this rank's share is the shard it wrote, window included.
+  // With as many ranks as shards, this rank reads the shard it wrote, with its partial update.
   const Wanted wanted = [&](const BufferSpec& buffer) {
     return !buffer.per_rank || shards == comm.size();
   };
@@ -246,7 +246,7 @@ Result<std::vector<std::byte>> ReadBuffer(const std::string& folder, const Gener
   const std::string path = generation.PathIn(folder);
   const std::int64_t world = manifest.world();
   const auto file_of = [&](std::int64_t rank) { return StrCat(path, "/", ShardName(rank, world)); };
-  // Sizes first: memory is only taken for what is really there.
+  // All sizes are checked before memory is allocated.
   for (std::int64_t rank = 0; rank < world; ++rank) {
     GACCD_RETURN_IF_ERROR(CheckSize(file_of(rank), ShardBytes(MakeShardIdentity(manifest, rank))));
   }

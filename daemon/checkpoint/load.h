@@ -1,10 +1,9 @@
-// Loading a generation, on any number of ranks.
+// Loads a generation on any number of ranks.
 //
-// Rank r of W reads the shards [S r / W, S (r + 1) / W) of the S that were written, whole, into
-// memory of its own, and checks every byte; so together the ranks read every file once. Only when
-// all of them found all well, the pieces are exchanged. Nothing of the caller's model is touched
-// before that. Neighbouring shards hold neighbouring pieces of every sharded buffer, so a rank's
-// pieces are one range of it, whatever S and W are.
+// Of S shards, rank r of W reads [S r / W, S (r + 1) / W) into its own memory and verifies every
+// byte; the ranks together read each file once. The pieces are exchanged only after all ranks have
+// verified theirs; the caller's model is not changed before that. Adjacent shards contain adjacent
+// pieces of every sharded buffer, so a rank reads one contiguous range of it for any S and W.
 #pragma once
 
 #include <cstddef>
@@ -28,39 +27,39 @@ struct LoadedState {
   Generation generation;
   Manifest manifest;
   Job job;  // of the run that was saved
-  // As manifest.buffers. Sharded ones are whole, on every rank. A per-rank buffer is this rank's
-  // when as many ranks load as have saved, else empty: a window then starts again from its update.
+  // In the order of manifest.buffers. Sharded buffers are complete on every rank. A per-rank buffer
+  // is this rank's if as many ranks load as saved, else empty: a partial update is then restarted.
   std::vector<std::vector<std::byte>> buffers;
 };
 
-// Looked at before memory is taken. kData: this generation is no good, take an older one; any other
-// error ends the search, e.g. kConfig when the job has another model. Must give the same answer on
+// Called before memory is allocated. kData: reject this generation and try an older one; any other
+// error ends the search, e.g. kConfig if the job has another model. Must return the same status on
 // all ranks.
 using AcceptManifest = std::function<Status(const Manifest& manifest, const Job& saved)>;
 
-// One generation. Collective; all ranks get the same status. kData or kIo: it is damaged; a
-// parameter that is not finite is damage, too.
+// Loads one generation. Collective; all ranks return the same status. kData or kIo: it is damaged,
+// which includes a parameter that is not finite.
 Result<LoadedState> LoadGeneration(Communicator& comm, const std::string& folder,
                                    const Generation& generation, const AcceptManifest& accept);
 
 struct LoadOutcome {
   std::optional<LoadedState> state;  // none: there is no usable generation
   std::vector<std::string> refused;  // "step-...: why", newest first
-  int damaged = 0;                   // of those, how many had once been finished
+  int damaged = 0;                   // how many of them had been committed
 };
 
-// The newest generation that is whole; damaged ones are passed over, with the reason, and those of
-// writer epochs before `since` without. What cannot be read (kIo) is tried a second time: the next
-// save will supersede what is passed over. Collective. Rank 0 lists the folder.
+// Loads the newest intact generation. Skips damaged ones, with the reason, and those of writer
+// epochs before `since`, without a reason. Retries a failed read (kIo) once, because the next save
+// supersedes a skipped generation. Collective. Rank 0 lists the folder.
 Result<LoadOutcome> LoadNewest(Communicator& comm, const std::string& folder,
                                const AcceptManifest& accept, std::int64_t since = 0);
 
-// Reads and checks all of a generation on one process, with the memory of one shard. Also for use
-// while a run writes elsewhere in the folder.
+// Reads and verifies a whole generation in one process, with memory for one shard. May be called
+// while a run writes other generations to the folder.
 Status VerifyGeneration(const std::string& folder, const Generation& generation);
 
-// One sharded buffer of a generation, from byte `first` on, on one process. Only its blocks are
-// read and verified, by their CRCs. `ticks`, which may be null, gets their bytes.
+// Reads a sharded buffer of a generation from byte `first` to its end, in one process. Reads only
+// its blocks and verifies their CRCs. Adds their bytes to `ticks`, which may be null.
 Result<std::vector<std::byte>> ReadBuffer(const std::string& folder, const Generation& generation,
                                           const Manifest& manifest, std::string_view buffer,
                                           std::uint64_t first = 0, Ticks* ticks = nullptr);

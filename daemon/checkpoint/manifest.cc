@@ -157,9 +157,9 @@ void FillManifestProto(const Manifest& manifest, proto::CheckpointManifest& mess
     proto::CheckpointShard& one = *message.add_shard();
     one.set_bytes(shard.bytes);
     one.set_sha256(shard.sha256.data(), shard.sha256.size());
-    one.set_window_samples(shard.window.samples);
-    one.set_window_loss_sum(shard.window.loss_sum);
-    if (manifest.has_divisors) one.set_window_divisor(shard.window.divisor);
+    one.set_partial_samples(shard.partial.samples);
+    one.set_partial_loss_sum(shard.partial.loss_sum);
+    if (manifest.has_divisors) one.set_partial_divisor(shard.partial.divisor);
   }
 }
 
@@ -186,8 +186,8 @@ Status DecodeLists(const proto::CheckpointManifest& message, Manifest* manifest)
   for (const proto::CheckpointShard& one : message.shard()) {
     ShardRecord& shard = manifest->shards.emplace_back();
     shard.bytes = one.bytes();
-    shard.window = {one.window_samples(), one.window_loss_sum(), one.window_divisor()};
-    if (!one.has_window_divisor()) manifest->has_divisors = false;
+    shard.partial = {one.partial_samples(), one.partial_loss_sum(), one.partial_divisor()};
+    if (!one.has_partial_divisor()) manifest->has_divisors = false;
     if (one.sha256().size() != shard.sha256.size()) {
       return BadData(StrCat("shard ", manifest->shards.size() - 1, ": expected a digest of ",
                             shard.sha256.size(), " bytes, found ", one.sha256().size()));

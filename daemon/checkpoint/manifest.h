@@ -4,7 +4,8 @@
 //
 // A sharded buffer is divided into units of 64 bytes; of U units rank r of W has
 //   [floor(U r / W), floor(U (r + 1) / W)), the last unit may be shorter.
-// A per-rank buffer (a window's accumulators) is stored completely in the shard of every rank.
+// A per-rank buffer (a partial update's accumulators) is stored completely in the shard of every
+// rank.
 #pragma once
 
 #include <cstdint>
@@ -96,7 +97,7 @@ struct RunCursor {
 struct ShardRecord {
   std::uint64_t bytes = 0;  // size of the file
   Sha256Digest sha256{};
-  WindowShare window;
+  PartialUpdate partial;
 
   friend bool operator==(const ShardRecord&, const ShardRecord&) = default;
 };
@@ -123,7 +124,7 @@ struct Manifest {
   std::vector<ParameterRecord> parameters;
   std::vector<BufferSpec> buffers;
   std::vector<ShardRecord> shards;  // by rank
-  bool has_divisors = true;         // false: saved by an older gaccd, whose windows had none
+  bool has_divisors = true;  // false: saved by an older gaccd, whose partial updates had none
 
   [[nodiscard]] std::int64_t world() const { return static_cast<std::int64_t>(shards.size()); }
 };

@@ -62,18 +62,18 @@ Status CheckLossScale(const RunCursor& cursor) {
 }
 
 // Checks the counts of the ranks in the update after the cursor. Losses are never negative.
-Status CheckWindows(const Manifest& manifest) {
+Status CheckPartialUpdates(const Manifest& manifest) {
   for (std::size_t rank = 0; rank < manifest.shards.size(); ++rank) {
-    const WindowShare& window = manifest.shards[rank].window;
-    const bool finite = std::isfinite(window.loss_sum) && std::isfinite(window.divisor);
-    if (window.samples >= 0 && window.loss_sum >= 0 && window.divisor >= 0 && finite &&
-        (manifest.cursor.micro_step > 0 || window == WindowShare{})) {
+    const PartialUpdate& partial = manifest.shards[rank].partial;
+    const bool finite = std::isfinite(partial.loss_sum) && std::isfinite(partial.divisor);
+    if (partial.samples >= 0 && partial.loss_sum >= 0 && partial.divisor >= 0 && finite &&
+        (manifest.cursor.micro_step > 0 || partial == PartialUpdate{})) {
       continue;
     }
-    return BadData(StrCat("window of rank ", rank, " after ", manifest.cursor.micro_step,
+    return BadData(StrCat("partial update of rank ", rank, " after ", manifest.cursor.micro_step,
                           " micro-steps: expected counts >= 0, and 0 after none, found ",
-                          window.samples, " samples, a sum of losses of ", window.loss_sum,
-                          " and a divisor of ", window.divisor));
+                          partial.samples, " samples, a sum of losses of ", partial.loss_sum,
+                          " and a divisor of ", partial.divisor));
   }
   return Status::Ok();
 }
@@ -139,7 +139,7 @@ Status CheckManifest(const Manifest& manifest) {
   GACCD_RETURN_IF_ERROR(CheckCursor(manifest));
   GACCD_RETURN_IF_ERROR(CheckBest(manifest.cursor));
   GACCD_RETURN_IF_ERROR(CheckLossScale(manifest.cursor));
-  GACCD_RETURN_IF_ERROR(CheckWindows(manifest));
+  GACCD_RETURN_IF_ERROR(CheckPartialUpdates(manifest));
   GACCD_RETURN_IF_ERROR(CheckBuffers(manifest));
   GACCD_RETURN_IF_ERROR(CheckParameters(manifest));
   if (manifest.plan->world() != manifest.world()) {

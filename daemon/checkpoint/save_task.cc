@@ -46,7 +46,7 @@ Status WriteOwnShard(const SaveState& state, const PendingSave& save, ShardRecor
   }
   GACCD_ASSIGN_OR_RETURN(*record,
                          WriteRankShard(folder, save.generation, identity, parts, state.modes));
-  record->window = save.window;
+  record->partial = save.partial;
   return Status::Ok();
 }
 

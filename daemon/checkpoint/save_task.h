@@ -27,7 +27,7 @@
 namespace gaccd {
 
 // Staging memory of one generation.
-struct Slot {
+struct StagingBuffer {
   std::vector<std::byte> bytes;  // used by the training thread while free, by the helper while busy
   bool busy = false;
 };
@@ -47,7 +47,7 @@ struct SaveState {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::function<void()>> tasks;  // in order
-  std::array<Slot, 2> slots;
+  std::array<StagingBuffer, 2> slots;
   std::string prune_problem;
 };
 
@@ -55,7 +55,7 @@ struct SaveState {
 struct PendingSave {
   Generation generation;
   Manifest manifest;  // without the shards, which rank 0 fills in
-  WindowShare window;
+  PartialUpdate partial;
   std::size_t slot = 0;
   SaveEvent event;
   std::chrono::steady_clock::time_point start;

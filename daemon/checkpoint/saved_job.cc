@@ -11,22 +11,22 @@
 namespace gaccd {
 namespace {
 
-// In a window, each rank has processed the first micro_step micro-batches of its load.
-Status CheckWindow(const Manifest& manifest, const UpdateSchedule& schedule) {
+// In a partial update, each rank has processed the first micro_step micro-batches of its load.
+Status CheckPartialUpdate(const Manifest& manifest, const UpdateSchedule& schedule) {
   const std::int64_t micro_step = manifest.cursor.micro_step;
   GACCD_ASSIGN_OR_RETURN(const Plan plan,
                          manifest.plan->ForSamples(schedule.At(manifest.cursor.step).samples));
   const std::int64_t steps = plan.accum_steps();
   if (micro_step >= steps) {
     return BadData(
-        StrCat("window: expected less than ", steps, " micro-steps, found ", micro_step));
+        StrCat("partial update: expected less than ", steps, " micro-steps, found ", micro_step));
   }
   for (std::int64_t rank = 0; rank < manifest.world(); ++rank) {
     const std::int64_t expected = plan.SamplesInFirst(rank, micro_step);
-    const std::int64_t found = manifest.shards[static_cast<std::size_t>(rank)].window.samples;
+    const std::int64_t found = manifest.shards[static_cast<std::size_t>(rank)].partial.samples;
     if (found == expected) continue;
-    return BadData(StrCat("window of rank ", rank, ": expected ", expected, " samples after ",
-                          micro_step, " micro-steps, found ", found));
+    return BadData(StrCat("partial update of rank ", rank, ": expected ", expected,
+                          " samples after ", micro_step, " micro-steps, found ", found));
   }
   return Status::Ok();
 }
@@ -54,7 +54,7 @@ Result<Job> CheckedJob(const Manifest& manifest) {
     return BadData(StrCat("expected ", cursor.optimizer_updates, " to ", most, " samples after ",
                           cursor.step, " updates, found ", cursor.samples));
   }
-  if (cursor.micro_step > 0) GACCD_RETURN_IF_ERROR(CheckWindow(manifest, *schedule));
+  if (cursor.micro_step > 0) GACCD_RETURN_IF_ERROR(CheckPartialUpdate(manifest, *schedule));
   return saved;
 }
 

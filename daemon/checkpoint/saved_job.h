@@ -22,7 +22,7 @@ namespace gaccd {
 
 // The same, after checking that this job can reach the cursor: it is not past its end, has at most
 // the samples of its updates (non-finite updates or micro-batches may have been skipped), and the
-// samples that each rank had processed in a window.
+// samples that each rank had processed in a partial update.
 [[nodiscard]] Result<Job> CheckedJob(const Manifest& manifest);
 
 // values: the elements of the buffer "parameters" from `first` on. The error names the parameter

@@ -14,7 +14,7 @@
 namespace gaccd {
 namespace {
 
-// In place of the parameters their averages, the last part of what the optimiser keeps.
+// Replaces the parameters by their averages, the last part of the optimiser's state.
 Status ReplaceByAverages(const std::string& folder, const Generation& generation,
                          const Manifest& manifest, const OptimizerSpec& optimizer, Ticks* ticks,
                          std::span<std::byte> parameters) {
@@ -103,7 +103,7 @@ std::string OtherBestText(const GenerationPlace& place, const SavedWeights& weig
   const std::optional<Generation> best = FindBest(place.folder, place.generations);
   if (!best || *best == weights.generation) return {};
   return StrCat("the best evaluation was that after update ", best->step,
-                "; --best of eval, predict and ckpt export takes it");
+                "; eval, predict and ckpt export use it with --best");
 }
 
 }  // namespace gaccd

@@ -1,4 +1,4 @@
-// The weights of a checkpoint by themselves, on one process: for export, evaluation, prediction.
+// Reads only the weights of a checkpoint, in one process: for export, evaluation, prediction.
 #pragma once
 
 #include <string>
@@ -13,22 +13,22 @@
 namespace gaccd {
 
 struct SavedWeights {
-  Generation generation;             // the one they belong to
-  Manifest manifest;                 // its own
-  Job job;                           // of the run that was saved
-  std::vector<NamedTensor> tensors;  // finite
-  bool averaged = false;             // they are the averages of a job with optimizer.ema
+  Generation generation;                         // that was read
+  Manifest manifest;                             // of this generation
+  Job job;                                       // of the run that was saved
+  std::vector<NamedTensor> tensors;              // finite
+  bool averaged = false;                         // the tensors are averages (optimizer.ema)
   std::vector<std::string> skipped_checkpoints;  // newer ones, "step-...: why"
 };
 
-// Of the newest generation that is whole, or of the one that the path named. kData, naming what is
-// wrong with each, when there is none. raw: the weights also where there are averages of them;
-// kUsage where there are none. `ticks`, which may be null, gets the bytes that are read.
+// Reads the newest intact generation, or the one that the path names. kData, with the error of each
+// generation, if none is intact. raw: reads the weights although averages of them exist; kUsage if
+// none exist. Adds the bytes that are read to `ticks`, which may be null.
 Result<SavedWeights> ReadSavedWeights(const GenerationPlace& place, bool raw = false,
                                       Ticks* ticks = nullptr);
 
-// For people, where the run keeps the checkpoint of its best evaluation and this is another one,
-// which no path named. Empty: it is not so.
+// Text for users if the run keeps the checkpoint of its best evaluation, but `weights` belong to
+// another one that no path named; otherwise empty.
 [[nodiscard]] std::string OtherBestText(const GenerationPlace& place, const SavedWeights& weights);
 
 }  // namespace gaccd

@@ -35,7 +35,7 @@ Status Differs(std::string_view what, const T& saved, const T& now) {
 
 // Of a run that continues, but not inside the update.
 template <typename T>
-Status WindowDiffers(std::string_view what, const T& saved, const T& now) {
+Status PartialUpdateDiffers(std::string_view what, const T& saved, const T& now) {
   return {ErrorKind::kConfig,
           StrCat("the checkpoint has ", what, " ", saved, ", this job has ", now)};
 }
@@ -73,7 +73,7 @@ Status CheckSameUpdate(const Manifest& manifest, const Job& saved, const Job& jo
   const Update after = now.At(step - 1);
   if (before.first == after.first && before.samples == after.samples) return Status::Ok();
   return {ErrorKind::kConfig,
-          StrCat("the checkpoint belongs to a run of other updates: its update ", step, " took ",
+          StrCat("the checkpoint belongs to a run with other updates: its update ", step, " took ",
                  before.samples, " samples after ", before.first, ", in this job it takes ",
                  after.samples, " after ", after.first)};
 }
@@ -209,32 +209,34 @@ Status CheckSameNetwork(Job saved, Job job) {
   return CheckSameModel(std::move(saved), job);
 }
 
-Status CheckSameWindow(const Manifest& manifest, const Job& saved, const Job& job, const Plan& plan,
-                       bool by_length) {
+Status CheckSamePartialUpdate(const Manifest& manifest, const Job& saved, const Job& job,
+                              const Plan& plan, bool by_length) {
   const Plan& was = *manifest.plan;
-  if (was.world() != plan.world()) return WindowDiffers("ranks", was.world(), plan.world());
+  if (was.world() != plan.world()) return PartialUpdateDiffers("ranks", was.world(), plan.world());
   if (was.stages() != plan.stages()) {
-    return WindowDiffers("the stages of a pipeline", was.stages(), plan.stages());
+    return PartialUpdateDiffers("the stages of a pipeline", was.stages(), plan.stages());
   }
   if (was.request().micro_batch != plan.request().micro_batch) {
-    return WindowDiffers("the micro-batch", was.request().micro_batch, plan.request().micro_batch);
+    return PartialUpdateDiffers("the micro-batch", was.request().micro_batch,
+                                plan.request().micro_batch);
   }
   if (was.accum_steps() != plan.accum_steps()) {
-    return WindowDiffers("micro-steps", was.accum_steps(), plan.accum_steps());
+    return PartialUpdateDiffers("micro-steps", was.accum_steps(), plan.accum_steps());
   }
   if (was.request().speeds != plan.request().speeds) {
-    return WindowDiffers("the speeds of the ranks", SpeedsText(was.request().speeds),
-                         SpeedsText(plan.request().speeds));
+    return PartialUpdateDiffers("the speeds of the ranks", SpeedsText(was.request().speeds),
+                                SpeedsText(plan.request().speeds));
   }
   if (manifest.cursor.by_length != by_length) {
-    return WindowDiffers("grouping by length", OnOff(manifest.cursor.by_length), OnOff(by_length));
+    return PartialUpdateDiffers("grouping by length", OnOff(manifest.cursor.by_length),
+                                OnOff(by_length));
   }
   if (!manifest.has_divisors) {
     return {ErrorKind::kConfig, "the gaccd that saved it did not save the divisor of the loss"};
   }
   // Accumulators of fp16 contain the gradient of the scaled loss.
   if (saved.precision != job.precision) {
-    return WindowDiffers("the precision", Name(saved.precision), Name(job.precision));
+    return PartialUpdateDiffers("the precision", Name(saved.precision), Name(job.precision));
   }
   return CheckSameUpdate(manifest, saved, job, plan, manifest.cursor.step + 1);
 }

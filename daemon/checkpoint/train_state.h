@@ -15,7 +15,7 @@
 
 namespace gaccd {
 
-// All f32. The gradients of a window have the layout of the parameters.
+// All f32. The gradients of a partial update have the layout of the parameters.
 inline constexpr std::string_view kOptimizerBuffer = "optimizer";
 inline constexpr std::string_view kAccumulatorsBuffer = "accumulators";  // per rank
 
@@ -61,8 +61,8 @@ Status CheckSameNetwork(Job saved, Job job);
 // ranks, precision, micro-batch, number of steps or samples, or grouping by length (`by_length`:
 // that of this run); or it was saved by a gaccd that did not save the divisor of the loss.
 // REQUIRES: CheckSameSamples(), manifest.cursor.micro_step > 0.
-Status CheckSameWindow(const Manifest& manifest, const Job& saved, const Job& job, const Plan& plan,
-                       bool by_length);
+Status CheckSamePartialUpdate(const Manifest& manifest, const Job& saved, const Job& job,
+                              const Plan& plan, bool by_length);
 
 // A loaded buffer as floats; empty if there is none with that name.
 [[nodiscard]] std::span<const float> LoadedFloats(const LoadedState& state,

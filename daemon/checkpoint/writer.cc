@@ -68,7 +68,7 @@ Status CheckpointWriter::StartThreads() {
   GACCD_ASSIGN_OR_RETURN(helper_,
                          WorkerThread::Start(kName, [state = state_] { RunTasks(*state); }));
   if (!state_->lease) return Status::Ok();
-  GACCD_ASSIGN_OR_RETURN(beater_,
+  GACCD_ASSIGN_OR_RETURN(lease_heartbeat_,
                          WorkerThread::Start(
                              kName, [state = state_] { state->lease->Beat(); }, kLeasePeriod));
   return Status::Ok();
@@ -82,7 +82,7 @@ void CheckpointWriter::EndThreads(std::chrono::milliseconds patience) {
   }
   // If the helper hangs, the thread for signs of life hangs, too.
   const bool ended = helper_->End(patience);
-  if (beater_) beater_->End(ended ? patience : std::chrono::milliseconds(0));
+  if (lease_heartbeat_) lease_heartbeat_->End(ended ? patience : std::chrono::milliseconds(0));
 }
 
 void CheckpointWriter::AddTask(std::function<void()> task) {
@@ -101,7 +101,7 @@ Status CheckpointWriter::Open() {
   const std::uint64_t bytes = PayloadBytes(common_.buffers, comm_.rank(), comm_.size());
   Status ready;
   try {
-    for (Slot& slot : state_->slots) slot.bytes.resize(bytes);
+    for (StagingBuffer& slot : state_->slots) slot.bytes.resize(bytes);
   } catch (const std::bad_alloc&) {
     ready = NoMemory("two copies of this rank's part of a checkpoint", 2 * bytes);
   }
@@ -116,10 +116,10 @@ Status CheckpointWriter::Open() {
 
 // A lack of memory is a failure of this save, on which all ranks agree.
 Status CheckpointWriter::Stage(PendingSave& save, std::span<const BufferSource> sources) {
-  Slot& slot = state_->slots[save.slot];
+  StagingBuffer& slot = state_->slots[save.slot];
   const std::uint64_t payload = PayloadBytes(save.manifest.buffers, comm_.rank(), comm_.size());
   // Only the last save of a preempted run needs more memory than Start() has allocated: for a
-  // window.
+  // partial update.
   try {
     if (slot.bytes.size() < payload) slot.bytes.resize(payload);
   } catch (const std::bad_alloc&) {
@@ -151,7 +151,7 @@ Result<bool> CheckpointWriter::MakeRoom() {
 }
 
 Status CheckpointWriter::Save(const RunCursor& cursor, std::span<const BufferSource> sources,
-                              WindowShare window) {
+                              PartialUpdate partial) {
   const Generation generation{state_->epoch, cursor.step, cursor.micro_step};
   if (last_ == generation) return given_up_;
   const auto start = options_.now();
@@ -160,7 +160,7 @@ Status CheckpointWriter::Save(const RunCursor& cursor, std::span<const BufferSou
   last_ = generation;
   auto save = std::make_shared<PendingSave>();
   save->generation = generation;
-  save->window = window;
+  save->partial = partial;
   save->start = start;
   {
     // A slot is free if fewer than two saves are pending: none is settled while a rank still
@@ -268,7 +268,7 @@ GiveUp CheckpointWriter::ShouldGiveUp() const {
 
 Status CheckpointWriter::StopWaiting(const PendingSave& save, GiveUp why) {
   const std::string what = StrCat("checkpoints: ", save.generation.name(), ": ");
-  if (why == GiveUp::kAsked) {
+  if (why == GiveUp::kStopRequested) {
     given_up_ = {ErrorKind::kInterrupted,
                  StrCat(what, "not waited for: an immediate exit was requested")};
   } else {
@@ -313,8 +313,7 @@ Status CheckpointWriter::Settle(const SavePtr& save, Status status) {
     return Status::Ok();
   }
   if (status.kind() != ErrorKind::kIo) return status;
-  return {status.kind(),
-          StrCat(status.message(), "; ", failed_in_row_, " saves failed in a row, this one last")};
+  return {status.kind(), StrCat(status.message(), "; ", failed_in_row_, " saves failed in a row")};
 }
 
 // When the oldest save is over, the next one may have been written long ago.

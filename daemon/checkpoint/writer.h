@@ -51,7 +51,7 @@ struct BufferSource {
 };
 
 // Whether, and why, to stop waiting for a disk.
-enum class GiveUp : std::int64_t { kNo, kDisk, kNoTime, kAsked };
+enum class GiveUp : std::int64_t { kNo, kDisk, kNoTime, kStopRequested };
 
 struct CheckpointOptions {
   std::string folder;         // created if it does not exist
@@ -72,8 +72,8 @@ struct CheckpointOptions {
   // return kTempFail on all ranks, with the folder.
   std::chrono::milliseconds end_patience{0};
   // Called on the training thread of every rank at each exchange while Save() or Finish() waits for
-  // a disk. If any rank requests it, the wait ends on all: kAsked with kInterrupted, kNoTime with
-  // kTempFail. May be empty.
+  // a disk. If any rank requests it, the wait ends on all: kStopRequested with kInterrupted,
+  // kNoTime with kTempFail. May be empty.
   std::function<GiveUp()> give_up;
   // The longest wait for a disk between two exchanges: far below the bound of a communicator.
   std::chrono::milliseconds exchange_every{500};
@@ -148,10 +148,10 @@ class CheckpointWriter {
   // Waits until another save can begin; returns false instead of waiting for a save that takes
   // longer than options.patience. Collective if two are pending.
   Result<bool> MakeRoom();
-  // window: counts of this rank, if cursor.micro_step > 0. Collective if two are pending. A cursor
+  // partial: counts of this rank, if cursor.micro_step > 0. Collective if two are pending. A cursor
   // already saved by this writer is not saved again, unless that failed.
   Status Save(const RunCursor& cursor, std::span<const BufferSource> sources,
-              WindowShare window = {});
+              PartialUpdate partial = {});
   // Call at every boundary. Collective while pending().
   Status Poll();
   // Waits until nothing is pending. Collective while pending(). kIo if the last save failed.
@@ -201,7 +201,8 @@ class CheckpointWriter {
   std::optional<std::chrono::steady_clock::time_point> wait_began_;
   std::deque<SavePtr> pending_;  // oldest first; the same on all ranks
   std::unique_ptr<WorkerThread> helper_;
-  std::unique_ptr<WorkerThread> beater_;  // rank 0: signs of life continue while a task hangs
+  std::unique_ptr<WorkerThread>
+      lease_heartbeat_;  // rank 0: signs of life continue while a task hangs
 };
 
 }  // namespace gaccd

@@ -7,7 +7,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/config/fields.h"
-#include "daemon/config/spelled.h"
+#include "daemon/config/kebab_case.h"
 #include "proto/field.pb.h"
 
 namespace gaccd {
@@ -119,7 +119,7 @@ std::string JoinNames(const std::vector<std::string>& names, std::string_view la
 std::vector<std::string> Choices(const FieldDescriptor& field) {
   std::vector<std::string> names;
   for (int i = 0; i < field.enum_type()->value_count(); ++i) {
-    names.push_back(Spelled(field.enum_type()->value(i)->name()));
+    names.push_back(ToKebabCase(field.enum_type()->value(i)->name()));
   }
   return names;
 }
@@ -184,7 +184,7 @@ std::string DefaultText(const FieldDescriptor& field) {
     case FieldDescriptor::CPPTYPE_BOOL:
       return field.default_value_bool() ? "true" : "false";
     case FieldDescriptor::CPPTYPE_ENUM:
-      return Spelled(field.default_value_enum()->name());
+      return ToKebabCase(field.default_value_enum()->name());
     default:
       return field.default_value_string();
   }

@@ -12,7 +12,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"
 #include "daemon/config/field_rules.h"
-#include "daemon/config/spelled.h"
+#include "daemon/config/kebab_case.h"
 
 namespace gaccd {
 namespace {
@@ -42,7 +42,7 @@ Status NotAnInteger(std::string_view text, std::string_view range) {
 Status SetEnum(Message& message, const FieldDescriptor& field, std::string_view text) {
   for (int i = 0; i < field.enum_type()->value_count(); ++i) {
     const auto* value = field.enum_type()->value(i);
-    if (value->name() != text && Spelled(value->name()) != text) continue;
+    if (value->name() != text && ToKebabCase(value->name()) != text) continue;
     message.GetReflection()->SetEnum(&message, &field, value);
     return {};
   }

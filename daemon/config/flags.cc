@@ -169,13 +169,13 @@ Status CheckMicroBatch(const Flags& flags) {
       FindFlag("micro-batch")->IsAcceptedBy(flags.verb)) {
     return {ErrorKind::kUsage, StrCat(Name(flags.verb),
                                       ": --micro-batch must be a whole number, found auto, which "
-                                      "train, plan and submit take")};
+                                      "only train, plan and submit accept")};
   }
   if (flags.memory && !flags.micro_batch_auto) {
-    return {ErrorKind::kUsage, "--memory needs --micro-batch=auto, whose memory limit it is"};
+    return {ErrorKind::kUsage, "--memory is the limit of --micro-batch=auto, which is not set"};
   }
   if (flags.micro_batch_auto && flags.verb == Verb::kPlan && !flags.job) {
-    return {ErrorKind::kUsage, "plan: --micro-batch=auto needs --job=FILE, whose memory decides"};
+    return {ErrorKind::kUsage, "plan: --micro-batch=auto needs --job=FILE, which has the model"};
   }
   return {};
 }

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "daemon/config/fields.h"
-#include "daemon/config/spelled.h"
+#include "daemon/config/kebab_case.h"
 #include "proto/field.pb.h"
 #include "proto/flags.pb.h"
 #include "proto/job.pb.h"
@@ -17,7 +17,7 @@ namespace {
 std::vector<FlagRow> MakeTable() {
   std::vector<FlagRow> table;
   for (const NamedField& leaf : LeafFields(*proto::Flags::descriptor())) {
-    table.push_back({Spelled(leaf.path), leaf.field, ""});
+    table.push_back({ToKebabCase(leaf.path), leaf.field, ""});
   }
   for (const NamedField& leaf : LeafFields(*proto::Job::descriptor())) {
     const std::string& flag = leaf.field->options().GetExtension(proto::field).flag();

@@ -32,7 +32,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/config/spelled.h"
+#include "daemon/config/kebab_case.h"
 #include "proto/field.pb.h"
 
 namespace gaccd {
@@ -226,7 +226,7 @@ std::string EnumDefinition(const EnumDescriptor& type) {
   return StrCat(
       Wrapped("", StrCat("enum class ", name, " : std::uint8_t { ", values, " };"), "    "),
       "[[nodiscard]] std::string_view Name(", name, " value);  // \"",
-      Spelled(type.value(0)->name()), "\", ...\n\n");
+      ToKebabCase(type.value(0)->name()), "\", ...\n\n");
 }
 
 // Declarations, or with `scope` definitions, of the functions that copy, move and destroy the
@@ -321,7 +321,7 @@ std::string NameFunction(const EnumDescriptor& type) {
   std::string cases;
   for (int i = 0; i < type.value_count(); ++i) {
     cases += StrCat("    case ", name, "::k", CamelCase(type.value(i)->name()),
-                    ":\n      return \"", Spelled(type.value(i)->name()), "\";\n");
+                    ":\n      return \"", ToKebabCase(type.value(i)->name()), "\";\n");
   }
   return StrCat("std::string_view Name(", name, " value) {\n  switch (value) {\n", cases,
                 "  }\n  return \"?\";\n}\n\n");

@@ -42,7 +42,7 @@ Trains the job, one process per rank:
   gaccd train --local-ranks=4 --job=FILE --run-dir=DIR       on this machine
 
 Checkpoints are saved in DIR/ckpt of --run-dir=DIR every 600 s, at a stop and at
-the end. Flags override the job file, which has more settings: gaccd help job.
+the end. Flags override the job file. Its fields: gaccd help job.
 )"},
     {Verb::kSubmit,
      "submit",

@@ -6,24 +6,19 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
+#include "daemon/data/derived_dataset.h"
 #include "daemon/tensor/random.h"
 
 namespace gaccd {
 namespace {
 
 // A view of a data set that maps sample numbers.
-class SkippingDataset : public Dataset {
+class SkippingDataset : public DerivedDataset {
  public:
   SkippingDataset(std::unique_ptr<Dataset> base, std::vector<BadRecord> bad)
-      : base_(std::move(base)), bad_(std::move(bad)) {}
+      : DerivedDataset(std::move(base)), bad_(std::move(bad)) {}
 
-  [[nodiscard]] std::int64_t size() const override { return base_->size(); }
-  [[nodiscard]] const SampleSpec& spec() const override { return base_->spec(); }
   [[nodiscard]] std::span<const BadRecord> bad_records() const override { return bad_; }
-  [[nodiscard]] Status CheckUnchanged() const override { return base_->CheckUnchanged(); }
-  [[nodiscard]] Status ReadError() const override { return base_->ReadError(); }
-
-  [[nodiscard]] std::string conversions() const override { return base_->conversions(); }
   [[nodiscard]] std::int64_t Length(std::int64_t index) const override {
     return base_->Length(ReplacementFor(index));
   }
@@ -48,7 +43,6 @@ class SkippingDataset : public Dataset {
  private:
   [[nodiscard]] virtual std::int64_t ReplacementFor(std::int64_t sample) const = 0;
 
-  std::unique_ptr<Dataset> base_;
   std::vector<BadRecord> bad_;  // by sample
 };
 

@@ -190,8 +190,8 @@ Status ReadLine(std::string_view line, const CsvSpec& source, std::span<const st
   return Status::Ok();
 }
 
-// kData where the first line numbers the columns, as pandas writes a table without names: it is no
-// sample. A table that counts further is taken. fields: of the newest sample.
+// kData if the first line numbers the columns, as pandas writes a table without names: it is not a
+// sample. Accepts a table whose next line also counts up. fields: of the newest sample.
 Status CheckFirstLine(std::span<const std::string_view> fields, Columns& columns) {
   constexpr std::size_t kFewest = 3;  // 0,1 may well be a sample
   if (columns.lines.size() == 1) {
@@ -204,12 +204,12 @@ Status CheckFirstLine(std::span<const std::string_view> fields, Columns& columns
                  "names or a sample (pandas: to_csv(FILE, index=False, header=False))")};
 }
 
-// kData where the first column numbers the rows: it is no feature.
+// kData if the first column numbers the rows: it is not a feature.
 Status CheckFirstColumn(const Columns& columns) {
   if (!columns.unnamed || !AreRowNumbers(columns.first)) return Status::Ok();
   return {ErrorKind::kData,
           "column 1 has no name and numbers the rows, as the index of pandas: expected features "
-          "(pandas: to_csv(FILE, index=False)); with a name it is one"};
+          "(pandas: to_csv(FILE, index=False)); a column with a name is accepted as a feature"};
 }
 
 template <typename T>
@@ -254,7 +254,7 @@ Result<std::vector<std::string>> ReadTableColumnNames(const SourceSpec& source) 
 }
 
 // Every rank parses the file into its own memory.
-OpenedDataset OpenSource(const CsvSpec& source, const Opening& opening) {
+OpenedDataset OpenSource(const CsvSpec& source, const OpenContext& opening) {
   if (source.classes > 0 && source.targets != 1) {
     return Status(ErrorKind::kConfig,
                   StrCat("csv: expected one column of labels, found targets ", source.targets));

@@ -38,7 +38,7 @@ Result<ImagePart> SelectPart(Result<Image> image, const NeededPart& needed) {
   return ImagePart{std::move(image).value(), part};
 }
 
-Result<ImagePart> Decode(std::span<const std::byte> file, const Decoding& decoding) {
+Result<ImagePart> Decode(std::span<const std::byte> file, const DecodeOptions& decoding) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   switch (DetectFormat(text)) {
     case Format::kJpeg:

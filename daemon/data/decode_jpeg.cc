@@ -173,7 +173,7 @@ Box WithBorder(const Box& box, std::int64_t height, std::int64_t width) {
 
 }  // namespace
 
-Result<ImagePart> DecodeJpeg(std::span<const std::byte> file, const Decoding& decoding) {
+Result<ImagePart> DecodeJpeg(std::span<const std::byte> file, const DecodeOptions& decoding) {
   const auto damaged = [](const JpegReader& reader) {
     return Status(ErrorKind::kData, StrCat("damaged JPEG image: ", reader.message()));
   };

@@ -10,14 +10,14 @@
 namespace gaccd {
 
 // Arguments of DecodeImagePart().
-struct Decoding {
+struct DecodeOptions {
   const NeededPart& needed;
   bool whole_file;
   std::int64_t max_pixels;
 };
 
 // Images have the channels of the file, grey or RGB.
-Result<ImagePart> DecodeJpeg(std::span<const std::byte> file, const Decoding& decoding);
+Result<ImagePart> DecodeJpeg(std::span<const std::byte> file, const DecodeOptions& decoding);
 Result<Image> DecodePng(std::span<const std::byte> file, std::int64_t max_pixels);
 Result<Image> DecodeWebp(std::span<const std::byte> file, std::int64_t max_pixels);
 

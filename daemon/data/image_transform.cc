@@ -9,7 +9,7 @@
 #include "collectives/base/simd.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/image_colors.h"
-#include "daemon/data/numbers.h"
+#include "daemon/data/random_stream.h"
 
 namespace gaccd {
 namespace {
@@ -17,8 +17,8 @@ namespace {
 // Random streams of a sample's key. Values must not be reused for other operations.
 enum class Operation : std::uint64_t { kCrop = 1, kFlip = 2, kColor = 3, kErase = 4, kAugment = 5 };
 
-Numbers MakeNumbers(std::uint64_t key, Operation operation) {
-  return Numbers(StreamKey(key, static_cast<std::uint64_t>(operation)));
+RandomStream MakeNumbers(std::uint64_t key, Operation operation) {
+  return RandomStream(StreamKey(key, static_cast<std::uint64_t>(operation)));
 }
 
 struct Range {
@@ -36,8 +36,8 @@ enum class Ratio { kWidthToHeight, kHeightToWidth };
 
 // Draws area and ratio of a part of an image until `fits` accepts it; nullopt after kTries.
 template <typename Fits>
-std::optional<Box> DrawBox(Numbers& numbers, std::int64_t height, std::int64_t width, Range scale,
-                           Range ratio, Ratio kind, const Fits& fits) {
+std::optional<Box> DrawBox(RandomStream& numbers, std::int64_t height, std::int64_t width,
+                           Range scale, Range ratio, Ratio kind, const Fits& fits) {
   constexpr int kTries = 10;
   const auto area = static_cast<double>(height * width);
   for (int i = 0; i < kTries; ++i) {
@@ -73,7 +73,7 @@ Box CentralBox(std::int64_t height, std::int64_t width, Range ratio) {
 Box DrawCrop(const RandomResizedCropSpec& crop, std::int64_t height, std::int64_t width,
              std::uint64_t key) {
   const Range ratio = RangeOr(crop.ratio, {3.0 / 4, 4.0 / 3});
-  Numbers numbers = MakeNumbers(key, Operation::kCrop);
+  RandomStream numbers = MakeNumbers(key, Operation::kCrop);
   const auto fits = [&](const Box& box) {
     return box.height > 0 && box.width > 0 && box.height <= height && box.width <= width;
   };
@@ -84,7 +84,7 @@ Box DrawCrop(const RandomResizedCropSpec& crop, std::int64_t height, std::int64_
 
 std::vector<Augmentation> DrawAugmentations(const RandAugmentSpec& spec, std::int64_t height,
                                             std::int64_t width, std::uint64_t key) {
-  Numbers numbers = MakeNumbers(key, Operation::kAugment);
+  RandomStream numbers = MakeNumbers(key, Operation::kAugment);
   std::vector<Augmentation> drawn;
   for (std::int64_t i = 0; i < spec.num_ops; ++i) {
     const auto kind = static_cast<AugmentKind>(numbers.Below(kAugmentKinds));
@@ -97,7 +97,7 @@ std::vector<Augmentation> DrawAugmentations(const RandAugmentSpec& spec, std::in
 
 // The order of the four changes is a random permutation (inside-out shuffle).
 void DrawColors(const ColorJitterSpec& jitter, std::uint64_t key, ImageParameters& parameters) {
-  Numbers numbers = MakeNumbers(key, Operation::kColor);
+  RandomStream numbers = MakeNumbers(key, Operation::kColor);
   const std::array<double, 3> spread{jitter.brightness, jitter.contrast, jitter.saturation};
   for (std::size_t i = 0; i < spread.size(); ++i) {
     parameters.factor[i] = numbers.Uniform(std::max(0.0, 1 - spread[i]), 1 + spread[i]);
@@ -259,7 +259,7 @@ Result<ImageParameters> ImageTransform::Draw(std::int64_t height, std::int64_t w
     DrawColors(jitter, key, drawn);
   }
   if (source_.random_erasing) {
-    Numbers numbers = MakeNumbers(key, Operation::kErase);
+    RandomStream numbers = MakeNumbers(key, Operation::kErase);
     const RandomErasingSpec& erasing = *source_.random_erasing;
     if (numbers.Uniform(0, 1) < erasing.p) {
       drawn.erased =

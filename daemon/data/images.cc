@@ -43,7 +43,7 @@ std::string FoldersText(const std::vector<std::string>& names) {
   return names.size() > kShown ? text + ", ..." : text;
 }
 
-Result<ImageShards> FindImageFiles(const ImagesSpec& source, const Opening& opening) {
+Result<ImageShards> FindImageFiles(const ImagesSpec& source, const OpenContext& opening) {
   const auto tick = [&opening] { return Tick(opening.share); };
   if (IsPattern(source.path)) {
     GACCD_ASSIGN_OR_RETURN(const auto files, MatchFiles(source.path, opening.folder));
@@ -57,9 +57,9 @@ Result<ImageShards> FindImageFiles(const ImagesSpec& source, const Opening& open
   if (std::ssize(classes) != source.classes) {
     return Status(ErrorKind::kData,
                   StrCat(path, ": expected a folder of images for each class, ", source.classes,
-                         " as images.classes says, found ", FoldersText(classes),
-                         "; the folders of data.train and data.eval, images.classes of both and "
-                         "the classes of the model must be as many"));
+                         " (images.classes), found ", FoldersText(classes),
+                         "; data.train and data.eval must have as many folders as images.classes "
+                         "and as the model has classes"));
   }
   ImageShards files;
   GACCD_ASSIGN_OR_RETURN(files.images, ListImages(path, classes, tick));
@@ -163,7 +163,8 @@ Status ImageDataset::CheckAll(const std::function<Status(std::int64_t, Status)>&
   return Status::Ok();
 }
 
-Result<std::unique_ptr<ImageDataset>> OpenImages(const ImagesSpec& source, const Opening& opening) {
+Result<std::unique_ptr<ImageDataset>> OpenImages(const ImagesSpec& source,
+                                                 const OpenContext& opening) {
   GACCD_ASSIGN_OR_RETURN(ImageTransform transform, ImageTransform::Make(source, opening.normalize));
   GACCD_ASSIGN_OR_RETURN(ImageShards files, FindImageFiles(source, opening));
   GACCD_ASSIGN_OR_RETURN(auto threads, RowThreads::Start(source.threads));
@@ -171,7 +172,7 @@ Result<std::unique_ptr<ImageDataset>> OpenImages(const ImagesSpec& source, const
                                         std::move(threads));
 }
 
-OpenedDataset OpenSource(const ImagesSpec& source, const Opening& opening) {
+OpenedDataset OpenSource(const ImagesSpec& source, const OpenContext& opening) {
   GACCD_ASSIGN_OR_RETURN(auto images, OpenImages(source, opening));
   BadRecords bad(opening.rules);
   for (const DamagedLabel& label : images->damaged_labels()) {

@@ -14,7 +14,7 @@
 namespace gaccd {
 
 class RowThreads;
-struct Opening;
+struct OpenContext;
 
 class ImageDataset final : public Dataset {
  public:
@@ -68,6 +68,7 @@ class ImageDataset final : public Dataset {
 // Lists the files of a source, without opening them, or indexes its tar files. Errors: kConfig for
 // the normalisation; those of ListImages() and OpenShards(); kData if the number of folders is not
 // source.classes.
-Result<std::unique_ptr<ImageDataset>> OpenImages(const ImagesSpec& source, const Opening& opening);
+Result<std::unique_ptr<ImageDataset>> OpenImages(const ImagesSpec& source,
+                                                 const OpenContext& opening);
 
 }  // namespace gaccd

@@ -108,15 +108,14 @@ Status MappedFile::CheckUnchanged() const {
   if (fstat(fd_, &now) != 0) return IoError(path_, "cannot check the data file");
   if (now.st_size != opened_.st_size || now.st_mtim.tv_sec != opened_.st_mtim.tv_sec ||
       now.st_mtim.tv_nsec != opened_.st_mtim.tv_nsec) {
-    return {ErrorKind::kData, StrCat(path_, ": was changed while it is in use: expected ",
+    return {ErrorKind::kData, StrCat(path_, ": was changed while in use: expected ",
                                      SizeAndTime(opened_), ", found ", SizeAndTime(now))};
   }
   if (stat(path_.c_str(), &now) != 0) return Status::Ok();  // removed
   if (now.st_ino == opened_.st_ino && now.st_dev == opened_.st_dev) return Status::Ok();
   return {ErrorKind::kData,
-          StrCat(path_, ": another file was put in its place while it is in use: expected inode ",
-                 opened_.st_ino, " of device ", opened_.st_dev, ", found ", now.st_ino, " of ",
-                 now.st_dev)};
+          StrCat(path_, ": was replaced while in use: expected inode ", opened_.st_ino,
+                 " of device ", opened_.st_dev, ", found ", now.st_ino, " of ", now.st_dev)};
 }
 
 MappedFile::~MappedFile() {

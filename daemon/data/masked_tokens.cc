@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/data/derived_dataset.h"
 #include "daemon/tensor/random.h"
 
 namespace gaccd {
@@ -22,11 +23,10 @@ std::size_t TensorIndex(const SampleSpec& spec, std::string_view name) {
   return static_cast<std::size_t>(spec.Find(name) - spec.tensors.data());
 }
 
-class MaskedDataset final : public Dataset {
+class MaskedDataset final : public DerivedDataset {
  public:
   MaskedDataset(std::unique_ptr<Dataset> base, const MaskedTokensSpec& masked)
-      : base_(std::move(base)),
-        spec_(base_->spec()),
+      : DerivedDataset(std::move(base)),
         tokens_(TensorIndex(spec_, "tokens")),
         mask_token_(static_cast<std::int32_t>(masked.mask_token)),
         masked_(ToFixedPoint(masked.probability)),
@@ -38,17 +38,6 @@ class MaskedDataset final : public Dataset {
     spec_.tensors.push_back({"labels", DType::kI32, spec_.tensors[tokens_].shape});
     spec_.classes = spec_.vocabulary;
     spec_.ignored_label = kIgnoredLabel;
-  }
-
-  [[nodiscard]] std::int64_t size() const override { return base_->size(); }
-  [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
-  [[nodiscard]] std::span<const BadRecord> bad_records() const override {
-    return base_->bad_records();
-  }
-  [[nodiscard]] Status CheckUnchanged() const override { return base_->CheckUnchanged(); }
-  [[nodiscard]] std::string conversions() const override { return base_->conversions(); }
-  [[nodiscard]] std::int64_t Length(std::int64_t index) const override {
-    return base_->Length(index);
   }
 
   // Counts texts that only have special tokens.
@@ -118,8 +107,6 @@ class MaskedDataset final : public Dataset {
     }
   }
 
-  std::unique_ptr<Dataset> base_;
-  SampleSpec spec_;
   std::size_t tokens_;  // in the spec
   std::optional<std::size_t> lengths_;
   std::int32_t mask_token_;

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "daemon/data/numbers.h"
+#include "daemon/data/random_stream.h"
 #include "daemon/tensor/random.h"
 
 namespace gaccd {
@@ -16,11 +16,11 @@ namespace {
 constexpr std::uint64_t kMixStream = std::uint64_t{1} << 34;
 
 // Uniform in (0, 1].
-double Positive(Numbers& numbers) { return 1 - numbers.Uniform(0, 1); }
+double Positive(RandomStream& numbers) { return 1 - numbers.Uniform(0, 1); }
 
 // The logarithm of a Gamma(shape, 1) variable: Marsaglia and Tsang, "A simple method for generating
 // gamma variables", 2000. For shape < 1: Gamma(shape + 1, 1) times U^(1/shape).
-double LogGamma(double shape, Numbers& numbers) {
+double LogGamma(double shape, RandomStream& numbers) {
   const double d = (shape < 1 ? shape + 1 : shape) - 1.0 / 3;
   const double c = 1 / std::sqrt(9 * d);
   while (true) {
@@ -34,13 +34,13 @@ double LogGamma(double shape, Numbers& numbers) {
   }
 }
 
-double DrawBeta(double alpha, Numbers& numbers) {
+double DrawBeta(double alpha, RandomStream& numbers) {
   const double a = LogGamma(alpha, numbers);
   const double b = LogGamma(alpha, numbers);
   return 1 / (1 + std::exp(b - a));
 }
 
-Box DrawBox(double lambda, std::int64_t height, std::int64_t width, Numbers& numbers) {
+Box DrawBox(double lambda, std::int64_t height, std::int64_t width, RandomStream& numbers) {
   const std::int64_t x = numbers.Below(width);
   const std::int64_t y = numbers.Below(height);
   const double half = 0.5 * std::sqrt(1 - lambda);
@@ -55,7 +55,7 @@ Box DrawBox(double lambda, std::int64_t height, std::int64_t width, Numbers& num
 }
 
 // Sattolo's algorithm.
-std::vector<std::int64_t> DrawCycle(std::int64_t samples, Numbers& numbers) {
+std::vector<std::int64_t> DrawCycle(std::int64_t samples, RandomStream& numbers) {
   std::vector<std::int64_t> places(static_cast<std::size_t>(samples));
   std::iota(places.begin(), places.end(), 0);
   for (std::int64_t i = samples - 1; i > 0; --i) {
@@ -75,7 +75,7 @@ GroupMix DrawGroupMix(const DataSpec& data, std::uint64_t key, std::int64_t samp
                       std::int64_t height, std::int64_t width) {
   GroupMix mix{.lambda = 1, .box = std::nullopt, .partners = {0}};
   if (samples == 1) return mix;
-  Numbers numbers(key);
+  RandomStream numbers(key);
   const bool cuts = data.cutmix && (!data.mixup || numbers.Uniform(0, 1) < 0.5);
   double lambda = DrawBeta(cuts ? data.cutmix->alpha : data.mixup->alpha, numbers);
   if (cuts) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
+#include "daemon/data/derived_dataset.h"
 #include "daemon/data/mix_group.h"
 
 namespace gaccd {
@@ -47,10 +48,10 @@ std::pair<float, float> Share(float weight, float lambda) {
   return {weight - other, other};
 }
 
-class MixedSamples final : public Dataset {
+class MixedSamples final : public DerivedDataset {
  public:
   MixedSamples(std::unique_ptr<Dataset> plain, const DataSpec& data, const SampleOrder& order)
-      : plain_(std::move(plain)), data_(data), order_(order), spec_(plain_->spec()) {
+      : DerivedDataset(std::move(plain)), data_(data), order_(order) {
     const Shape& shape = spec_.tensors[0].shape;
     if (shape.size() >= 2) {
       height_ = shape[shape.size() - 2];
@@ -63,27 +64,15 @@ class MixedSamples final : public Dataset {
     spec_.tensors.push_back({"mixed_weights", DType::kF32, {2}});
   }
 
-  [[nodiscard]] std::int64_t size() const override { return plain_->size(); }
-  [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
-  [[nodiscard]] std::span<const BadRecord> bad_records() const override {
-    return plain_->bad_records();
-  }
-  [[nodiscard]] Status CheckUnchanged() const override { return plain_->CheckUnchanged(); }
-  [[nodiscard]] Status ReadError() const override { return plain_->ReadError(); }
-  [[nodiscard]] std::string conversions() const override { return plain_->conversions(); }
-  [[nodiscard]] std::int64_t CountUnlabelled(std::span<const std::int64_t> indices) const override {
-    return plain_->CountUnlabelled(indices);
-  }
-
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
     const Reading reading = Plan(indices, out);
-    BatchMemory memory(plain_->spec(), std::ssize(reading.samples));
+    BatchMemory memory(base_->spec(), std::ssize(reading.samples));
     BatchView read = memory.view();
     read.draw = out.draw;
     read.run = out.run;
     if (out.run.update_samples > 0) read.run.rows = reading.places.data();
-    plain_->Gather(reading.samples, read);
-    CopyOthers(plain_->spec(), read, out.samples, out);
+    base_->Gather(reading.samples, read);
+    CopyOthers(base_->spec(), read, out.samples, out);
     for (std::size_t i = 0; i < reading.rows.size(); ++i) MixRow(reading.rows[i], read, i, out);
   }
 
@@ -145,7 +134,7 @@ class MixedSamples final : public Dataset {
       for (std::size_t v = 0; v < values; ++v) to[v] = mix.lambda * own[v] + rest * partner[v];
     }
     const auto* labels = read.tensor<std::int32_t>(1);
-    const std::size_t added = plain_->spec().tensors.size();
+    const std::size_t added = base_->spec().tensors.size();
     auto* mixed_labels = out.tensor<std::int32_t>(added) + 2 * i;
     mixed_labels[0] = labels[i];
     mixed_labels[1] = labels[mix.partner];
@@ -164,10 +153,8 @@ class MixedSamples final : public Dataset {
     }
   }
 
-  std::unique_ptr<Dataset> plain_;
   DataSpec data_;
   SampleOrder order_;
-  SampleSpec spec_;
   std::int64_t height_ = 1;  // of images
   std::int64_t width_ = 1;
   std::optional<std::size_t> weights_;  // in the spec

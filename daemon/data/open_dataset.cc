@@ -28,12 +28,12 @@
 namespace gaccd {
 namespace {
 
-Result<Array> LocateAndLoadNpy(const Opening& opening, const std::string& path) {
+Result<Array> LocateAndLoadNpy(const OpenContext& opening, const std::string& path) {
   GACCD_ASSIGN_OR_RETURN(const std::string file, opening.Locate(path));
   return LoadNpy(file);
 }
 
-Result<std::optional<Array>> LoadIfGiven(const Opening& opening,
+Result<std::optional<Array>> LoadIfGiven(const OpenContext& opening,
                                          const std::optional<std::string>& path) {
   if (!path) return std::optional<Array>();
   GACCD_ASSIGN_OR_RETURN(Array array, LocateAndLoadNpy(opening, *path));
@@ -73,7 +73,7 @@ Status MixIfConfigured(const Job& job, TrainingData* opened) {
 
 }  // namespace
 
-Result<std::string> Opening::Locate(const std::string& path) const {
+Result<std::string> OpenContext::Locate(const std::string& path) const {
   if (path.starts_with('/') || ::access(path.c_str(), F_OK) == 0) return path;
   const std::string why = std::strerror(errno);
   std::string relative = StrCat(folder, "/", path);
@@ -90,7 +90,7 @@ Result<std::string> Opening::Locate(const std::string& path) const {
                        ": ", why));
 }
 
-OpenedDataset OpenSource(const IdxSpec& source, const Opening& opening) {
+OpenedDataset OpenSource(const IdxSpec& source, const OpenContext& opening) {
   if (source.classes < 1) {
     return Status(ErrorKind::kConfig,
                   StrCat("idx: expected at least 1 class, found ", source.classes));
@@ -103,7 +103,7 @@ OpenedDataset OpenSource(const IdxSpec& source, const Opening& opening) {
                           opening.normalize, opening.rules, opening.share);
 }
 
-OpenedDataset OpenSource(const NpySpec& source, const Opening& opening) {
+OpenedDataset OpenSource(const NpySpec& source, const OpenContext& opening) {
   if (source.classes < 0) {
     return Status(ErrorKind::kConfig,
                   StrCat("npy: expected 0 classes or more, found ", source.classes));
@@ -115,11 +115,11 @@ OpenedDataset OpenSource(const NpySpec& source, const Opening& opening) {
                           opening.normalize, opening.rules, opening.share, std::move(weights));
 }
 
-OpenedDataset OpenSource(const SyntheticSpec& source, const Opening& opening) {
+OpenedDataset OpenSource(const SyntheticSpec& source, const OpenContext& opening) {
   return MakeSynthetic(source, opening.normalize);
 }
 
-OpenedDataset OpenSource(const TokensSpec& source, const Opening& opening) {
+OpenedDataset OpenSource(const TokensSpec& source, const OpenContext& opening) {
   GACCD_RETURN_IF_ERROR(CheckNotNormalized(opening.normalize));
   TokenArrays arrays;
   GACCD_ASSIGN_OR_RETURN(arrays.tokens, LocateAndLoadNpy(opening, source.tokens));
@@ -140,14 +140,14 @@ OpenedDataset OpenSource(const TokensSpec& source, const Opening& opening) {
                           opening.rules, opening.share);
 }
 
-OpenedDataset OpenSource(const StreamSpec& source, const Opening& opening) {
+OpenedDataset OpenSource(const StreamSpec& source, const OpenContext& opening) {
   GACCD_RETURN_IF_ERROR(CheckNotNormalized(opening.normalize));
   GACCD_ASSIGN_OR_RETURN(const Array stream, LocateAndLoadNpy(opening, source.path));
   GACCD_RETURN_IF_ERROR(CheckPrepared(stream, source.vocabulary, opening.share));
   return MakeStreamDataset(stream, source.length, source.vocabulary, opening.rules, opening.share);
 }
 
-OpenedDataset OpenSource(const ArraysSpec& source, const Opening& opening) {
+OpenedDataset OpenSource(const ArraysSpec& source, const OpenContext& opening) {
   GACCD_RETURN_IF_ERROR(CheckNotNormalized(opening.normalize));
   std::vector<NamedArray> arrays;
   for (const NamedArraySpec& spec : source.array) {
@@ -159,11 +159,12 @@ OpenedDataset OpenSource(const ArraysSpec& source, const Opening& opening) {
 
 namespace {
 
-OpenedDataset OpenFiles(const SourceSpec& source, const Opening& opening) {
+OpenedDataset OpenFiles(const SourceSpec& source, const OpenContext& opening) {
   GACCD_ASSIGN_OR_RETURN(const std::vector<SourceSpec> sources,
                          ExpandPatterns(source, opening.folder));
   BadRecordRules own = opening.rules;
-  const Opening each{opening.normalize, own, opening.share, opening.folder, opening.column_names};
+  const OpenContext each{opening.normalize, own, opening.share, opening.folder,
+                         opening.column_names};
   std::vector<std::unique_ptr<Dataset>> parts;
   for (const SourceSpec& file : sources) {
     GACCD_ASSIGN_OR_RETURN(

@@ -77,7 +77,7 @@ Status CheckDataJson(const std::string& path, std::string_view text, const Array
     if (expected == nullptr || *expected == found) return Status::Ok();
     return {ErrorKind::kData, StrCat(array.name, ": does not belong to ", path, ": expected ", what,
                                      " ", expected->Dump(), ", found ", found.Dump(),
-                                     "; make both anew with tools/prepare, or remove data.json")};
+                                     "; create both with tools/prepare, or remove data.json")};
   };
   GACCD_RETURN_IF_ERROR(check("shape", Json::Array(array.shape.begin(), array.shape.end())));
   GACCD_RETURN_IF_ERROR(check("dtype", NumpyName(array.type)));

@@ -12,7 +12,7 @@
 namespace gaccd {
 
 // Arguments for opening a source.
-struct Opening {
+struct OpenContext {
   const NormalizeSpec& normalize;
   const BadRecordRules& rules;
   NodeShare* share;           // of this rank's node, or null
@@ -27,13 +27,13 @@ struct Opening {
 };
 
 using OpenedDataset = Result<std::unique_ptr<Dataset>>;
-OpenedDataset OpenSource(const IdxSpec& source, const Opening& opening);
-OpenedDataset OpenSource(const NpySpec& source, const Opening& opening);
-OpenedDataset OpenSource(const SyntheticSpec& source, const Opening& opening);
-OpenedDataset OpenSource(const TokensSpec& source, const Opening& opening);
-OpenedDataset OpenSource(const StreamSpec& source, const Opening& opening);
-OpenedDataset OpenSource(const ArraysSpec& source, const Opening& opening);
-OpenedDataset OpenSource(const CsvSpec& source, const Opening& opening);
-OpenedDataset OpenSource(const ImagesSpec& source, const Opening& opening);
+OpenedDataset OpenSource(const IdxSpec& source, const OpenContext& opening);
+OpenedDataset OpenSource(const NpySpec& source, const OpenContext& opening);
+OpenedDataset OpenSource(const SyntheticSpec& source, const OpenContext& opening);
+OpenedDataset OpenSource(const TokensSpec& source, const OpenContext& opening);
+OpenedDataset OpenSource(const StreamSpec& source, const OpenContext& opening);
+OpenedDataset OpenSource(const ArraysSpec& source, const OpenContext& opening);
+OpenedDataset OpenSource(const CsvSpec& source, const OpenContext& opening);
+OpenedDataset OpenSource(const ImagesSpec& source, const OpenContext& opening);
 
 }  // namespace gaccd

@@ -28,7 +28,7 @@ Result<Json> ParseTokenizer(const std::string& path, std::string_view text) {
 // The first difference of two vocabularies. REQUIRES: expected != found.
 std::string Difference(const Json& expected, const Json& found) {
   if (expected.object() == nullptr || found.object() == nullptr) {
-    return "the same tokens, found others";
+    return "the same tokens, found different ones";
   }
   const auto ids = [](const Json& vocabulary) {
     std::map<std::string_view, const Json*> by_token;
@@ -45,7 +45,7 @@ std::string Difference(const Json& expected, const Json& found) {
     const Json is = other == others.end() ? Json() : *other->second;
     if (is != *id) return StrCat("'", token, "' as ", id->Dump(), ", found ", is.Dump());
   }
-  return "the same tokens, found others";
+  return "the same tokens, found different ones";
 }
 
 using Steps = std::vector<const Json*>;

@@ -116,7 +116,7 @@ std::int64_t UpdateSchedule::EndIfLast(const BatchStage& stage) const {
 }
 
 Status UpdateSchedule::AddStages() {
-  for (const LaterBatch& later : request_.later) {
+  for (const BatchChange& later : request_.later) {
     const BatchStage& last = stages_.back();
     std::int64_t updates = 0;  // of the last stage
     if (later.at_update) {

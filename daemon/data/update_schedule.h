@@ -28,7 +28,7 @@ namespace gaccd {
 
 // A change of the batch at an update or at a number of samples; exactly one is set. at_samples: the
 // first update before which the run has consumed at least so many samples.
-struct LaterBatch {
+struct BatchChange {
   std::optional<std::int64_t> at_update;
   std::optional<std::int64_t> at_samples;
   std::int64_t batch = 0;
@@ -40,7 +40,7 @@ struct ScheduleRequest {
   std::int64_t epochs = 1;
   std::int64_t max_updates = 0;
   LastCycle last_cycle = LastCycle::kUpdate;
-  std::vector<LaterBatch> later = {};  // in order
+  std::vector<BatchChange> later = {};  // in order
 };
 
 // Consecutive updates with the same batch.

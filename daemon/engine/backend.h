@@ -94,12 +94,12 @@ class Backend {
   // Forward, backward, accumulate; adds to the sums. With a contrastive loss: backward from the
   // gradients of the representations of these samples, which begin at sample `first` of this rank.
   // row_gradients: these gradients, if they are in host memory.
-  virtual Status MicroStep(const BatchView& batch, StepPlace place, std::int64_t first = 0,
+  virtual Status MicroStep(const BatchView& batch, MicroStepPosition place, std::int64_t first = 0,
                            const float* row_gradients = nullptr) = 0;
   // The error if memory for micro-steps could not be allocated: when the backend was made, in
-  // PrepareSizes(), or in the last MicroStep(), which then has changed nothing. OK: no shortage.
-  // After such an error nothing can be computed before PrepareSizes().
-  [[nodiscard]] virtual Status shortage() const { return Status::Ok(); }
+  // PrepareSizes(), or in the last MicroStep(), which then has changed nothing; otherwise OK. After
+  // such an error nothing can be computed before PrepareSizes().
+  [[nodiscard]] virtual Status allocation_error() const { return Status::Ok(); }
   // Replaces the micro-batch sizes by these; waits for the device and allocates the memory again.
   // REQUIRES: the model has neither collectives nor sums over the update.
   virtual Status PrepareSizes(const std::set<std::int64_t>& micro_batches);

@@ -163,8 +163,8 @@ Status CpuBackend::Begin(const UpdateSlot& slot, double lr) {
   return Status::Ok();
 }
 
-Status CpuBackend::MicroStep(const BatchView& batch, StepPlace place, std::int64_t /*first*/,
-                             const float* row_gradients) {
+Status CpuBackend::MicroStep(const BatchView& batch, MicroStepPosition place,
+                             std::int64_t /*first*/, const float* row_gradients) {
   UpdateSums& sums = control_->sums;
   reduced_ = false;
   if (contrastive_) {
@@ -207,16 +207,18 @@ Status CpuBackend::Reduce(const UpdateSlot& /*slot*/) {
   return Status::Ok();
 }
 
-// The same bits on all ranks, sharded or not: blocks and stages are added in their order.
+// The same bits on all ranks, sharded or not: blocks and stages are added in their order. The owner
+// of a non-finite parameter makes it known to all ranks through the sum.
 Result<double> CpuBackend::SumSquares() {
   const std::span<const float> own = Own(replica_->gradients());
   double squares = 0;
   if (shards_) {
     BlockSquares(own, shards_->OwnSquares(squares_));
+    if (optimizer_->overflowed()) std::ranges::fill(shards_->OwnSquares(squares_), NAN);
     GACCD_RETURN_IF_ERROR(graph_.Run(gather_squares_));
     squares = SumInOrder(squares_);
   } else {
-    squares = SumOfSquares(own);
+    squares = optimizer_->overflowed() ? NAN : SumOfSquares(own);
   }
   if (!pipeline_) return squares;
   by_stage_[pipeline_->stage().stage] = squares;

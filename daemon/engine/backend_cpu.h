@@ -58,9 +58,9 @@ class CpuBackend final : public Backend {
   Status Begin(const UpdateSlot& slot, double lr) override;
   Status SetInputs(const UpdateSlot& /*slot*/) override { return Status::Ok(); }
   Result<bool> Idle(const UpdateSlot& /*slot*/) override { return true; }
-  Status MicroStep(const BatchView& batch, StepPlace place, std::int64_t first,
+  Status MicroStep(const BatchView& batch, MicroStepPosition place, std::int64_t first,
                    const float* row_gradients) override;
-  [[nodiscard]] Status shortage() const override { return replica_->shortage(); }
+  [[nodiscard]] Status allocation_error() const override { return replica_->allocation_error(); }
   Status PrepareSizes(const std::set<std::int64_t>& micro_batches) override {
     return replica_->PrepareSizes(micro_batches);
   }

@@ -29,7 +29,7 @@ Result<bool> CudaBackend::Idle(const UpdateSlot& slot) {
   return begun && idle;
 }
 
-Status CudaBackend::MicroStep(const BatchView& batch, StepPlace place, std::int64_t first,
+Status CudaBackend::MicroStep(const BatchView& batch, MicroStepPosition place, std::int64_t first,
                               const float* /*row_gradients*/) {
   reduced_ = false;
   if (rows_ != nullptr) GACCD_RETURN_IF_ERROR(rows_->Select(first, batch.samples));
@@ -41,7 +41,7 @@ Status CudaBackend::MicroStep(const BatchView& batch, StepPlace place, std::int6
     GACCD_ASSIGN_OR_RETURN(const int slot, uploads_->Upload(batch));
     const Status enqueued = replica_->MicroStep(batch.size(), slot, place);
     // One launch failed and nothing was computed; the copied batch is not read.
-    if (IsShortage(enqueued)) shortage_ = enqueued;
+    if (IsShortage(enqueued)) allocation_error_ = enqueued;
     GACCD_RETURN_IF_ERROR(enqueued);
     GACCD_RETURN_IF_ERROR(uploads_->Release(slot));
   }
@@ -56,13 +56,13 @@ Status CudaBackend::PrepareSizes(const std::set<std::int64_t>& micro_batches) {
   if (reduction_ != nullptr) reduction_->StartRecording();
   const Status prepared = replica_->PrepareSizes(micro_batches);
   LogNotes();
-  shortage_ = IsShortage(prepared) ? prepared : Status::Ok();
-  if (shortage_.ok()) return prepared;
+  allocation_error_ = IsShortage(prepared) ? prepared : Status::Ok();
+  if (allocation_error_.ok()) return prepared;
   (void)cudaGetLastError();  // reported here, not by the next call
   return Status::Ok();
 }
 
-Status CudaBackend::EmptyMicroStep(StepPlace place) {
+Status CudaBackend::EmptyMicroStep(MicroStepPosition place) {
   if (place.first) GACCD_RETURN_IF_ERROR(ClearGradients());
   GACCD_RETURN_IF_ERROR(EndMicroStep(nullptr, nullptr, 0, place));
   return place.last && reduction_ != nullptr ? reduction_->MarkAll() : Status::Ok();
@@ -124,7 +124,7 @@ Status CudaBackend::SumOverRanks(std::int64_t segment) {
 
 // The loss of a contrastive update, and the gradient of log t, cover all its samples.
 Status CudaBackend::EndMicroStep(const double* loss_sum, const double* divisor,
-                                 std::int64_t samples, StepPlace place) {
+                                 std::int64_t samples, MicroStepPosition place) {
   if (rows_ != nullptr) {
     if (place.first) loss_sum = rows_->loss();
     if (place.last) GACCD_RETURN_IF_ERROR(SetScaleGradient());

@@ -57,9 +57,9 @@ class CudaBackend final : public Backend {
     return CudaSlots::SendInputs(slot, control(), context_->compute());
   }
   Result<bool> Idle(const UpdateSlot& slot) override;
-  Status MicroStep(const BatchView& batch, StepPlace place, std::int64_t first,
+  Status MicroStep(const BatchView& batch, MicroStepPosition place, std::int64_t first,
                    const float* row_gradients) override;
-  [[nodiscard]] Status shortage() const override { return shortage_; }
+  [[nodiscard]] Status allocation_error() const override { return allocation_error_; }
   Status PrepareSizes(const std::set<std::int64_t>& micro_batches) override;
   Status RunSegment(const BatchView& batch, std::int64_t micro_batch,
                     std::int64_t segment) override;
@@ -100,11 +100,11 @@ class CudaBackend final : public Backend {
   // Distributes the part of the parameters that this rank has updated to the other ranks.
   Status OwnParametersChanged();
   void LogNotes();  // logs the notes of the kernel preparation
-  Status EmptyMicroStep(StepPlace place);
+  Status EmptyMicroStep(MicroStepPosition place);
   Status ClearGradients();
   Status UploadBatch(const BatchView& batch, std::int64_t micro_batch);
   Status EndMicroStep(const double* loss_sum, const double* divisor, std::int64_t samples,
-                      StepPlace place);
+                      MicroStepPosition place);
   // Copies in the part of the whole state that this rank updates.
   Status CopyInOwnState(std::string_view what, std::span<const float> whole);
   // Pipeline stages: backend_cuda_stage.cc.
@@ -164,7 +164,7 @@ class CudaBackend final : public Backend {
   const Model& model_;
   const EngineOptions options_;
   DeviceWaiter waiter_;
-  Status shortage_;
+  Status allocation_error_;
   std::int64_t process_bytes_ = 0;
   std::unique_ptr<CudaContext> context_;
   ShardPart own_;  // the part that this rank updates

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "collectives/bootstrap/agree.h"
 #include "daemon/device/cuda/matmul_choices.h"
 #include "daemon/device/host_buffer.h"
 #include "daemon/engine/backend_cuda.h"
@@ -47,7 +48,7 @@ Status CudaBackend::Create() {
   // Collective first, so that a rank that fails alone does not leave the others waiting in it.
   const Status divided = DivideState();
   const Status mine = divided.ok() ? CreateLocally() : divided;
-  const Status gradients = AllocateGradients();
+  const Status gradients = divided.ok() ? AllocateGradients() : divided;
   GACCD_RETURN_IF_ERROR(ReduceOnce(mine.ok() ? gradients : mine));
   GACCD_RETURN_IF_ERROR(FitsOnGpu(PlannedMemory(/*gradients=*/false)));
   GACCD_RETURN_IF_ERROR(PrepareReplica());
@@ -63,8 +64,9 @@ Status CudaBackend::DivideState() {
                                     .state_buffers = StateElements(options_.optimizer, 1),
                                     .overlap = overlaps()};
   if (model_.stage()) {
-    GACCD_ASSIGN_OR_RETURN(
-        pipeline_, CudaPipeline::Make(comm_, *model_.stage(), layout, options.state_buffers));
+    auto pipeline = CudaPipeline::Make(comm_, *model_.stage(), layout, options.state_buffers);
+    GACCD_RETURN_IF_ERROR(AgreeOn(comm_, pipeline.status()).status);
+    pipeline_ = *std::move(pipeline);
     GACCD_ASSIGN_OR_RETURN(const FlatLayout of_stage, PartLayout(layout, divided()));
     GACCD_ASSIGN_OR_RETURN(
         shards_, CudaShards::Make(pipeline_->exchange().same_stage(), of_stage, options, waiter_));
@@ -244,7 +246,7 @@ Status CudaBackend::PrepareReplica() {
     };
   }
   hooks.finish = [this](const double* loss_sum, const double* divisor, std::int64_t samples,
-                        StepPlace place) -> Status {
+                        MicroStepPosition place) -> Status {
     GACCD_RETURN_IF_ERROR(EndMicroStep(loss_sum, divisor, samples, place));
     return place.last && reduction_ != nullptr ? reduction_->EndRecording() : Status::Ok();
   };

@@ -31,9 +31,9 @@ DividedSteps::DividedSteps(const Model& model, const std::set<std::int64_t>& pla
       most_(planned.empty() ? std::numeric_limits<std::int64_t>::max() : *planned.rbegin()) {}
 
 Status DividedSteps::RetryAllocation() {
-  if (backend_.shortage().ok()) return Status::Ok();
-  if (planned_.empty()) return backend_.shortage();
-  return Halve(most_, /*rest=*/0, backend_.shortage());
+  if (backend_.allocation_error().ok()) return Status::Ok();
+  if (planned_.empty()) return backend_.allocation_error();
+  return Halve(most_, /*rest=*/0, backend_.allocation_error());
 }
 
 void DividedSteps::Begin(std::int64_t update) {
@@ -41,7 +41,7 @@ void DividedSteps::Begin(std::int64_t update) {
   micro_step_ = 0;
 }
 
-Status DividedSteps::MicroStep(const BatchView& batch, StepPlace place, std::int64_t first,
+Status DividedSteps::MicroStep(const BatchView& batch, MicroStepPosition place, std::int64_t first,
                                const float* row_gradients) {
   std::array<void*, kMaxTensors> tensors{};
   std::int64_t done = 0;
@@ -52,14 +52,15 @@ Status DividedSteps::MicroStep(const BatchView& batch, StepPlace place, std::int
                                ? batch
                                : Rows(model_.sample(), batch, static_cast<std::size_t>(done),
                                       static_cast<std::size_t>(count), tensors);
-    const StepPlace at{.first = place.first && done == 0, .last = place.last && count == rest};
+    const MicroStepPosition at{.first = place.first && done == 0,
+                               .last = place.last && count == rest};
     const bool refused = refuses_ && refuses_(count);
     Status ran = refused
                      ? Status(ErrorKind::kOs, StrCat("memory for ", count, " samples was refused"))
                      : backend_.MicroStep(part, at, first, row_gradients);
     if (ran.ok()) {
       done += count;
-    } else if (!refused && backend_.shortage().ok()) {
+    } else if (!refused && backend_.allocation_error().ok()) {
       return ran;
     } else {
       GACCD_RETURN_IF_ERROR(Halve(count, rest, std::move(ran)));
@@ -73,18 +74,20 @@ Status DividedSteps::Halve(std::int64_t count, std::int64_t rest, Status failure
   do {
     GACCD_RETURN_IF_ERROR(CheckRetry(count, failure));
     most_ = (count + 1) / 2;
-    AllocationRetry retry{.step = step_,
-                          .micro_step = micro_step_,
-                          .samples_before = count,
-                          .samples = most_,
-                          .bytes_before = PlannedBytes(),
-                          .bytes = 0,
-                          .reason = failure.message()};
+    AllocationRetryRecord retry{.step = step_,
+                                .micro_step = step_ == 0 ? 0 : micro_step_ + 1,
+                                .samples_before = count,
+                                .samples = most_,
+                                .bytes_before = PlannedBytes(),
+                                .bytes = 0,
+                                .reason = failure.message()};
+    on_prepare_(true);
     GACCD_RETURN_IF_ERROR(backend_.PrepareSizes(Sizes(rest)));
+    on_prepare_(false);
     retry.bytes = PlannedBytes();
     retries_.push_back(std::move(retry));
     count = most_;
-    failure = backend_.shortage();
+    failure = backend_.allocation_error();
   } while (!failure.ok());
   return Status::Ok();
 }

@@ -13,27 +13,15 @@
 #include <functional>
 #include <set>
 #include <span>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/base/result.h"
 #include "daemon/engine/backend.h"
 #include "daemon/replica/model.h"
+#include "daemon/telemetry/run_events.h"
 
 namespace gaccd {
-
-// A failed allocation and the sizes used since.
-struct AllocationRetry {
-  std::int64_t step = 0;        // the update, from 1; 0: before the first one
-  std::int64_t micro_step = 0;  // index of the micro-step in this update on this rank, from 0
-  // The maximum number of samples per micro-step, and the memory that the engine plans on its
-  // device.
-  std::int64_t samples_before = 0;
-  std::int64_t samples = 0;
-  std::int64_t bytes_before = 0;
-  std::int64_t bytes = 0;
-  std::string reason;  // the error
-};
 
 class DividedSteps {
  public:
@@ -44,16 +32,23 @@ class DividedSteps {
   DividedSteps(const Model& model, const std::set<std::int64_t>& planned,
                std::function<bool(std::int64_t samples)> refuses, Backend& backend);
 
+  // on_prepare: called with true before graphs for smaller sizes are prepared, which may take
+  // longer than many updates, and with false after it.
+  void SetOnPrepare(std::function<void(bool preparing)> on_prepare) {
+    on_prepare_ = std::move(on_prepare);
+  }
+
   // Call once before the first update: retries with smaller sizes if the backend was made without
   // memory for its micro-steps.
   Status RetryAllocation();
   // Update `update` (from 0) begins.
   void Begin(std::int64_t update);
   // See Backend::MicroStep(). kConfig, with advice, if memory is short and the step is not retried.
-  Status MicroStep(const BatchView& batch, StepPlace place, std::int64_t first = 0,
+  Status MicroStep(const BatchView& batch, MicroStepPosition place, std::int64_t first = 0,
                    const float* row_gradients = nullptr);
 
-  [[nodiscard]] std::span<const AllocationRetry> retries() const { return retries_; }
+  // Failed allocations; micro-steps are counted from those of this call of Begin().
+  [[nodiscard]] std::span<const AllocationRetryRecord> retries() const { return retries_; }
 
  private:
   // Halves the size after the allocation for `count` samples failed; `rest` samples of the
@@ -67,11 +62,12 @@ class DividedSteps {
   const Model& model_;
   const std::set<std::int64_t> planned_;
   const std::function<bool(std::int64_t samples)> refuses_;
+  std::function<void(bool preparing)> on_prepare_ = [](bool) {};
   Backend& backend_;
   std::int64_t most_;  // maximum samples per micro-step
   std::int64_t step_ = 0;
   std::int64_t micro_step_ = 0;  // index of the next one
-  std::vector<AllocationRetry> retries_;
+  std::vector<AllocationRetryRecord> retries_;
 };
 
 }  // namespace gaccd

@@ -11,7 +11,7 @@
 
 namespace gaccd {
 
-Status CheckCount(std::string_view what, std::size_t expected, std::size_t found) {
+Status CheckElementCount(std::string_view what, std::size_t expected, std::size_t found) {
   if (expected == found) return Status::Ok();
   return {ErrorKind::kInternal, StrCat(what, ": expected ", expected, " elements, found ", found)};
 }
@@ -26,7 +26,7 @@ Status CheckRange(std::int64_t first, std::size_t count, std::size_t elements) {
 }
 
 Result<EngineMemory> Backend::PlanMemory(const ReplicaOptions& /*sizes*/) {
-  return Status(ErrorKind::kInternal, StrCat(device(), ": plans no other memory than its own"));
+  return Status(ErrorKind::kInternal, StrCat(device(), ": cannot plan memory for other sizes"));
 }
 
 Status Backend::RunStage(const BatchView& /*batch*/, std::int64_t /*micro_batch*/,
@@ -39,7 +39,7 @@ Result<std::uint64_t> Backend::DigestAllStages() {
 }
 
 Status Backend::PrepareSizes(const std::set<std::int64_t>& /*micro_batches*/) {
-  return {ErrorKind::kInternal, StrCat(device(), ": has no other micro-batches than its own")};
+  return {ErrorKind::kInternal, StrCat(device(), ": cannot change its micro-batch sizes")};
 }
 
 Engine::Engine(Communicator& comm, const Model& model, const EngineOptions& options,
@@ -80,14 +80,14 @@ std::size_t Engine::Elements(EngineBuffer buffer) const {
 
 Status Engine::SetParameters(std::span<const float> parameters) {
   constexpr EngineBuffer kBuffer = EngineBuffer::kParameters;
-  GACCD_RETURN_IF_ERROR(CheckCount("parameters", Elements(kBuffer), parameters.size()));
+  GACCD_RETURN_IF_ERROR(CheckElementCount("parameters", Elements(kBuffer), parameters.size()));
   GACCD_RETURN_IF_ERROR(backend_->CopyIn("parameters", kBuffer, parameters));
   return backend_->ParametersChanged();
 }
 
 Status Engine::GetParameters(std::span<float> parameters) {
   constexpr EngineBuffer kBuffer = EngineBuffer::kParameters;
-  GACCD_RETURN_IF_ERROR(CheckCount("parameters", Elements(kBuffer), parameters.size()));
+  GACCD_RETURN_IF_ERROR(CheckElementCount("parameters", Elements(kBuffer), parameters.size()));
   return backend_->CopyOut("parameters", kBuffer, 0, parameters);
 }
 
@@ -104,7 +104,7 @@ Status Engine::ChangeParameters(const std::function<Status(std::span<float>)>& c
 
 Status Engine::SetOptimizer(std::span<const float> state, std::int64_t updates) {
   constexpr EngineBuffer kBuffer = EngineBuffer::kOptimizer;
-  GACCD_RETURN_IF_ERROR(CheckCount("optimiser state", Elements(kBuffer), state.size()));
+  GACCD_RETURN_IF_ERROR(CheckElementCount("optimiser state", Elements(kBuffer), state.size()));
   GACCD_RETURN_IF_ERROR(backend_->CopyIn("optimiser state", kBuffer, state));
   backend_->set_updates(updates);
   return Status::Ok();
@@ -112,7 +112,7 @@ Status Engine::SetOptimizer(std::span<const float> state, std::int64_t updates) 
 
 Status Engine::GetGradients(std::span<float> gradients) {
   constexpr EngineBuffer kBuffer = EngineBuffer::kGradients;
-  GACCD_RETURN_IF_ERROR(CheckCount("gradients", Elements(kBuffer), gradients.size()));
+  GACCD_RETURN_IF_ERROR(CheckElementCount("gradients", Elements(kBuffer), gradients.size()));
   GACCD_RETURN_IF_ERROR(backend_->CopyOut("gradients", kBuffer, 0, gradients));
   for (float& gradient : gradients) gradient = static_cast<float>(gradient * correction_);
   return Status::Ok();

@@ -122,7 +122,7 @@ class Engine final {
   Status ComputeContrastiveLoss();
   // 1. Forward, backward, accumulate in fp32; in a contrastive update, the second pass in the same
   // order of micro-batches.
-  Status MicroStep(const BatchView& batch, StepPlace place);
+  Status MicroStep(const BatchView& batch, MicroStepPosition place);
   // Replaces MicroStep() for models with sums over the update: one segment of the graph
   // (daemon/autograd/executor.h) for one micro-batch. All micro-batches run segment 0, which copies
   // the batch; then SumOverUpdate(), a collective; then all run segment 1, and so on. kInternal if
@@ -133,9 +133,9 @@ class Engine final {
   Status RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment);
   // For a checkpoint inside an update: the counts of this rank. The accumulators are
   // Read(kGradients). Waits for the device. REQUIRES: the update was not reduced.
-  Result<WindowShare> Window();
-  // Restores Window() and the accumulators. REQUIRES: Begin() was called.
-  Status SetWindow(std::span<const float> gradients, const WindowShare& share);
+  Result<PartialUpdate> GetPartialUpdate();
+  // Restores GetPartialUpdate() and the accumulators. REQUIRES: Begin() was called.
+  Status SetPartialUpdate(std::span<const float> gradients, const PartialUpdate& share);
   // 2. Sums gradients, losses and counts over all ranks. Collective.
   Status Reduce();
   // 3. Checks for non-finite values.  4. Global norm.
@@ -220,7 +220,7 @@ class Engine final {
   Status CountWaiting();
   Status EncodeRows(const BatchView& batch);
   Status ContrastiveLossOver(Communicator& comm);
-  Status Accumulate(const BatchView& batch, StepPlace place);
+  Status Accumulate(const BatchView& batch, MicroStepPosition place);
   Status Verdict(const InFlight& update);
   Result<UpdateResult> MakeResult(const InFlight& update);
 

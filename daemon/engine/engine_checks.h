@@ -10,7 +10,7 @@
 namespace gaccd {
 
 // kInternal if the caller's buffer does not have the engine's number of elements.
-Status CheckCount(std::string_view what, std::size_t expected, std::size_t found);
+Status CheckElementCount(std::string_view what, std::size_t expected, std::size_t found);
 
 // kInternal unless [first, first + count) lies within `elements`.
 Status CheckRange(std::int64_t first, std::size_t count, std::size_t elements);

@@ -41,7 +41,7 @@ struct EngineChoice {
   // samples.
   std::function<bool(std::int64_t samples)> refuses_memory = nullptr;
   const CublasLtApi* cublaslt = nullptr;  // null: LoadCublasLt()
-  DnnOpener dnn = nullptr;  // attention and convolutions in 16 bits; null: gaccd's own kernels
+  DnnFactory dnn = nullptr;  // attention and convolutions in 16 bits; null: gaccd's own kernels
   // Multiprocessors used by a reduction on a GPU, which concurrent matrix products leave free; 0:
   // none are left free.
   int reduction_multiprocessors = 0;

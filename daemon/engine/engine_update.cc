@@ -62,8 +62,8 @@ Status Engine::Begin(const UpdateSettings& settings) {
   }
   const std::int64_t predictions = settings.samples * model_.predictions();
   GACCD_ASSIGN_OR_RETURN(const double weight, InverseCount(predictions));
-  GACCD_RETURN_IF_ERROR(
-      CheckCount("control words", options_.control_word_count, settings.control_words.size()));
+  GACCD_RETURN_IF_ERROR(CheckElementCount("control words", options_.control_word_count,
+                                          settings.control_words.size()));
   phase_ = Phase::kBegin;
   ++count_;
   InFlight& update = current();
@@ -125,7 +125,7 @@ Status Engine::ContrastiveLossOver(Communicator& comm) {
   return backend_->SetRowGradients(contrastive_->gradients(), contrastive_->sums());
 }
 
-Status Engine::MicroStep(const BatchView& batch, StepPlace place) {
+Status Engine::MicroStep(const BatchView& batch, MicroStepPosition place) {
   const Phase before = contrastive_ ? Phase::kContrast : Phase::kBegin;
   GACCD_RETURN_IF_ERROR(Enter(Phase::kMicroStep, {before, Phase::kMicroStep}));
   GACCD_RETURN_IF_ERROR(CountWaiting());
@@ -167,26 +167,26 @@ Status Engine::SumOverUpdate() {
   return Status::Ok();
 }
 
-Status Engine::Accumulate(const BatchView& batch, StepPlace place) {
+Status Engine::Accumulate(const BatchView& batch, MicroStepPosition place) {
   if (!contrastive_) return divided_.MicroStep(batch, place);
   const std::int64_t first = contrastive_->replayed();
   GACCD_ASSIGN_OR_RETURN(const float* gradients, contrastive_->Next(batch.samples));
   return divided_.MicroStep(batch, place, first, gradients);
 }
 
-Result<WindowShare> Engine::Window() {
-  GACCD_RETURN_IF_ERROR(Expect("Window", {Phase::kMicroStep}));
+Result<PartialUpdate> Engine::GetPartialUpdate() {
+  GACCD_RETURN_IF_ERROR(Expect("GetPartialUpdate", {Phase::kMicroStep}));
   GACCD_ASSIGN_OR_RETURN(const UpdateSums sums, backend_->Sums());
-  return WindowShare{.samples = static_cast<std::int64_t>(sums.samples),
-                     .loss_sum = sums.loss,
-                     .divisor = sums.divisor};
+  return PartialUpdate{.samples = static_cast<std::int64_t>(sums.samples),
+                       .loss_sum = sums.loss,
+                       .divisor = sums.divisor};
 }
 
-Status Engine::SetWindow(std::span<const float> gradients, const WindowShare& share) {
-  GACCD_RETURN_IF_ERROR(Expect("SetWindow", {Phase::kBegin, Phase::kMicroStep}));
+Status Engine::SetPartialUpdate(std::span<const float> gradients, const PartialUpdate& share) {
+  GACCD_RETURN_IF_ERROR(Expect("SetPartialUpdate", {Phase::kBegin, Phase::kMicroStep}));
   phase_ = Phase::kMicroStep;
   constexpr EngineBuffer kBuffer = EngineBuffer::kGradients;
-  GACCD_RETURN_IF_ERROR(CheckCount("accumulators", Elements(kBuffer), gradients.size()));
+  GACCD_RETURN_IF_ERROR(CheckElementCount("accumulators", Elements(kBuffer), gradients.size()));
   GACCD_RETURN_IF_ERROR(backend_->CopyIn("accumulators", kBuffer, gradients));
   current().counted = share.samples;
   return backend_->SetSums({.loss = share.loss_sum,
@@ -260,7 +260,7 @@ Status Engine::Verdict(const InFlight& update) {
   }
   if (verdict.stopped == 0) return Status::Ok();
   return {ErrorKind::kInternal,
-          StrCat("the device has stopped: counted samples right: ", verdict.counted, ", finite: ",
+          StrCat("the device stopped: sample count correct: ", verdict.counted, ", finite: ",
                  verdict.finite, ", loss sum ", sums.loss, ", gradient norm ", verdict.norm)};
 }
 

@@ -10,12 +10,12 @@
 namespace gaccd {
 
 // What a rank has counted so far in an update in progress.
-struct WindowShare {
+struct PartialUpdate {
   std::int64_t samples = 0;
   double loss_sum = 0;  // unweighted
   double divisor = 0;   // the divisor of the loss
 
-  friend bool operator==(const WindowShare&, const WindowShare&) = default;
+  friend bool operator==(const PartialUpdate&, const PartialUpdate&) = default;
 };
 
 class SampleLedger {

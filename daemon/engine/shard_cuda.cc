@@ -1,6 +1,6 @@
 #include "daemon/engine/shard_cuda.h"
 
-#include "collectives/base/strings.h"
+#include "collectives/bootstrap/agree.h"
 #include "daemon/optim/optimizer_cuda.h"
 #include "daemon/tensor/shard_grid.h"
 
@@ -13,16 +13,8 @@ Result<std::unique_ptr<CudaShards>> CudaShards::Make(Communicator& comm, const F
   made.reset(new CudaShards(layout, options, waiter));
   auto exchange =
       ShardExchange::Make(comm, options.mode, layout, options.state_buffers, MemoryKind::kCuda);
-  // Sub-communicators can fail on single ranks; the agreement below is collective over all ranks.
-  std::int64_t failed = exchange.ok() ? 0 : 1;
-  const MutableBuffer counted = View(std::span(&failed, 1));
-  const Status agreed = comm.AllReduceSum(counted, counted);
-  GACCD_RETURN_IF_ERROR(exchange.status());
-  GACCD_RETURN_IF_ERROR(agreed);
-  if (failed > 0) {
-    return Status(ErrorKind::kUnavailable,
-                  StrCat(failed, " other ranks could not divide the optimizer's state"));
-  }
+  // Sub-communicators can fail on single ranks; the agreement is collective over all ranks.
+  GACCD_RETURN_IF_ERROR(AgreeOn(comm, exchange.status()).status);
   made->exchange_ = *std::move(exchange);
   return made;
 }

@@ -7,6 +7,8 @@
 
 #include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
+#include "collectives/base/ticks.h"
+#include "collectives/bootstrap/work_together.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/prefetcher.h"
 
@@ -92,33 +94,24 @@ std::int64_t Evaluator::FewestBatches() const {
   return (shard.count + batch_ - 1) / batch_;
 }
 
-Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const EvaluationTime& time,
-                                                      StopAgreement* stops,
-                                                      const ProgressNotifier& progress) {
-  const std::int64_t step = time.step;
-  const auto start = std::chrono::steady_clock::now();
-  progress.SetPhase(heartbeat::Phase::kEvaluate, step);
+Result<bool> Evaluator::EvaluateShard(Engine& engine, std::int64_t step,
+                                      const ProgressNotifier& progress,
+                                      const BetweenBatches& between, std::span<double, 3> sums,
+                                      std::span<const NamedMetric> metrics) {
   auto indices = std::make_unique<EvalIndices>(OwnShard(), batch_);
   if (!cuts_.empty()) indices->GroupByLength(data_);
   GACCD_ASSIGN_OR_RETURN(const auto batches,
                          Prefetcher::Start(data_, std::move(indices),
                                            {.memory = ring_.MemoryFor(engine), .cuts = cuts_}));
-  // Samples, loss sum, divisor. Counts are exact in a double up to 2^53.
-  std::array<double, 3> sums{};
-  const std::vector<NamedMetric> metrics = MakeMetrics();
-  const std::int64_t fewest = FewestBatches();
   std::int64_t done = 0;
-  if (stops != nullptr) stops->BeginEvaluation();
   const auto next = [&] {
     if (!batches->ready()) progress.SetPhase(heartbeat::Phase::kLoad, step, done);
     return batches->Next();
   };
   while (const BatchView* batch = next()) {
-    if (stops != nullptr && done > 0 && done < fewest) {
-      progress.SetPhase(heartbeat::Phase::kReduce, step,
-                        done);  // BetweenBatches() may be collective
-      GACCD_ASSIGN_OR_RETURN(const StopDecision here, stops->BetweenBatches(done, fewest));
-      if (here.stops()) return std::optional<EvalRecord>();
+    if (done > 0) {
+      GACCD_ASSIGN_OR_RETURN(const bool stops, between(done));
+      if (stops) return false;
     }
     progress.SetPhase(heartbeat::Phase::kEvaluate, step, ++done);
     GACCD_RETURN_IF_ERROR(batches->status());
@@ -129,6 +122,40 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const Eval
     if (result.samples == 0) continue;  // not the last stage of a pipeline
     const EvaluatedBatch evaluated = MakeEvaluatedBatch(data_.spec(), *batch, result);
     for (const NamedMetric& named : metrics) named.metric->Add(evaluated);
+  }
+  return true;
+}
+
+Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const EvaluationTime& time,
+                                                      StopAgreement* stops,
+                                                      const ProgressNotifier& progress) {
+  const std::int64_t step = time.step;
+  const auto start = std::chrono::steady_clock::now();
+  progress.SetPhase(heartbeat::Phase::kEvaluate, step);
+  std::array<double, 3> sums{};
+  const std::vector<NamedMetric> metrics = MakeMetrics();
+  if (stops != nullptr) {
+    const std::int64_t fewest = FewestBatches();
+    stops->BeginEvaluation();
+    const BetweenBatches between = [&](std::int64_t done) -> Result<bool> {
+      if (done >= fewest) return false;
+      progress.SetPhase(heartbeat::Phase::kReduce, step, done);  // may be collective
+      GACCD_ASSIGN_OR_RETURN(const StopDecision here, stops->BetweenBatches(done, fewest));
+      return here.stops();
+    };
+    GACCD_ASSIGN_OR_RETURN(const bool done,
+                           EvaluateShard(engine, step, progress, between, sums, metrics));
+    if (!done) return std::optional<EvalRecord>();
+  } else {
+    const Agreement worked = WorkTogether(comm_, [&](const TickFunction& tick) -> Status {
+      TimedTicks ticks(tick);
+      const BetweenBatches between = [&](std::int64_t) -> Result<bool> {
+        GACCD_RETURN_IF_ERROR(ticks.Done());
+        return false;
+      };
+      return EvaluateShard(engine, step, progress, between, sums, metrics).status();
+    });
+    GACCD_RETURN_IF_ERROR(worked.status);
   }
   const auto view = View(std::span<double>(sums));
   progress.SetPhase(heartbeat::Phase::kReduce, step);  // waits for the other ranks

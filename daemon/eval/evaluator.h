@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -55,14 +57,22 @@ class Evaluator {
   // The direction of the loss or of the metric with this name. kConfig, with all names, if there is
   // none.
   [[nodiscard]] Result<Better> FindBetter(std::string_view name) const;
-  // Collective. `engine` must be the same in every call. stops: checked between batches; null:
-  // never. Empty: interrupted, because the ranks must stop and there is no time for the rest.
-  // kData: no prediction counts.
+  // Collective. `engine` must be the same in every call. stops: checked between batches; null: the
+  // model has no stages, and ranks wait for slower ones. Empty: interrupted, because the ranks must
+  // stop and there is no time for the rest. kData: no prediction counts.
   Result<std::optional<EvalRecord>> Evaluate(Engine& engine, const EvaluationTime& time,
                                              StopAgreement* stops,
                                              const ProgressNotifier& progress);
 
  private:
+  // Called after `done` batches, before the next one; true: stop here.
+  using BetweenBatches = std::function<Result<bool>(std::int64_t done)>;
+
+  // Adds this rank's batches to `metrics` and `sums`: samples, loss sum, divisor. Counts are exact
+  // in a double up to 2^53. false: stopped before the last one.
+  Result<bool> EvaluateShard(Engine& engine, std::int64_t step, const ProgressNotifier& progress,
+                             const BetweenBatches& between, std::span<double, 3> sums,
+                             std::span<const NamedMetric> metrics);
   // The minimum over the ranks, for StopAgreement::BetweenBatches().
   [[nodiscard]] std::int64_t FewestBatches() const;
   [[nodiscard]] std::vector<NamedMetric> MakeMetrics() const;

@@ -13,7 +13,9 @@
 #include "collectives/base/output_file.h"
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
+#include "collectives/base/ticks.h"
 #include "collectives/bootstrap/agree.h"
+#include "collectives/bootstrap/work_together.h"
 #include "daemon/data/class_names.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/prefetcher.h"
@@ -93,9 +95,9 @@ Status CheckFinite(std::span<const float> answers, std::int64_t first, std::int6
                                    ": the model's answer is not finite: ", answers[bad])};
 }
 
-// Predicts and writes the rows of this rank, if any.
-Status WriteShare(const Flags& flags, const Session& session, TrainedModel& trained,
-                  RowFile& file) {
+// Predicts and writes the rows of this rank, if any. For WorkTogether().
+Status WriteShare(const Flags& flags, const Session& session, TrainedModel& trained, RowFile& file,
+                  TimedTicks ticks) {
   const Communicator& comm = session.comm;
   const EvalShard shard = MakeEvalShard(trained.data->size(), comm.rank(), comm.size());
   EngineRing ring;
@@ -118,6 +120,7 @@ Status WriteShare(const Flags& flags, const Session& session, TrainedModel& trai
       GACCD_RETURN_IF_ERROR(file.Write(first, std::as_bytes(answers)));
     }
     first += batch->samples;
+    GACCD_RETURN_IF_ERROR(ticks.Done());
   }
   return file.Finish();
 }
@@ -150,8 +153,9 @@ RankStatus RunPrediction(const Flags& flags, Session& session, TrainedModel& tra
   Communicator& comm = session.comm;
   Agreement checked = AgreeOn(comm, comm.rank() == 0 ? CheckOut(flags) : Status::Ok());
   if (!checked.status.ok()) return checked;
-  const Answer answer =
-      flags.what == Predicted::kEmbeddings ? Answer::kEmbeddings : Answer::kPrediction;
+  const InferenceOutput answer = flags.what == Predicted::kEmbeddings
+                                     ? InferenceOutput::kEmbeddings
+                                     : InferenceOutput::kPrediction;
   const MakeModel make = [&](const ModelSpec& model, const SampleSpec& sample) -> Result<Model> {
     GACCD_RETURN_IF_ERROR(CheckWhat(flags, model));
     return Model::MakeForInference(model, sample, answer);
@@ -168,7 +172,9 @@ RankStatus RunPrediction(const Flags& flags, Session& session, TrainedModel& tra
   Agreement done =
       file.Open(comm, {.path = *flags.out, .shape = shape, .dtype = rows.dtype, .mode = mode});
   if (!done.status.ok()) return done;
-  done = AgreeOn(comm, WriteShare(flags, session, trained, file));
+  done = WorkTogether(comm, [&](const TickFunction& tick) {
+    return WriteShare(flags, session, trained, file, TimedTicks(tick));
+  });
   if (!done.status.ok()) return done;
   if (Status same = CheckUnchangedData(comm, *trained.data, nullptr); !same.ok()) return {same};
   if (comm.rank() != 0) return {};

@@ -22,7 +22,7 @@ Result<DnnWork> FindDnnWork(const Job& job) {
 }
 
 Result<DnnChoice> ChooseDnn(Communicator& over, const DnnWork& work, Precision precision,
-                            const Result<DnnOpener>& mine) {
+                            const Result<DnnFactory>& mine) {
   const char* const what = !work.attention    ? "convolutions"
                            : work.convolution ? "attention and convolutions"
                                               : "attention";

@@ -17,9 +17,9 @@ struct DnnWork {
 };
 
 struct DnnChoice {
-  DnnOpener library = nullptr;  // null: gaccd's own kernels
-  std::string text;             // for users, with the reason; empty: the job has no such operations
-  bool slow = false;            // the text is a warning: cuDNN would be faster but is not available
+  DnnFactory library = nullptr;  // null: gaccd's own kernels
+  std::string text;   // for users, with the reason; empty: the job has no such operations
+  bool slow = false;  // the text is a warning: cuDNN would be faster but is not available
 };
 
 // Needs no data. Errors: the model is invalid.
@@ -29,6 +29,6 @@ Result<DnnWork> FindDnnWork(const Job& job);
 // slower, on all ranks. f32: gaccd's own kernels. mine: FindDnnLibrary(). REQUIRES: the job has
 // such operations.
 Result<DnnChoice> ChooseDnn(Communicator& over, const DnnWork& work, Precision precision,
-                            const Result<DnnOpener>& mine);
+                            const Result<DnnFactory>& mine);
 
 }  // namespace gaccd

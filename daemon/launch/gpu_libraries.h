@@ -19,7 +19,7 @@ Status CheckGpuLibraries(bool with_nccl);
 
 // cuDNN, for attention and convolutions in bf16 and fp16. kUnavailable, with the reason, if it
 // cannot be used.
-Result<DnnOpener> FindDnnLibrary();
+Result<DnnFactory> FindDnnLibrary();
 
 // FindDnnLibrary(), and a check for NVRTC, with which cuDNN compiles its kernels.
 Status CheckDnnLibrary();

@@ -40,7 +40,7 @@ Status CheckGpuLibraries(bool with_nccl) {
   return with_nccl ? LoadNccl().status() : Status::Ok();
 }
 
-Result<DnnOpener> FindDnnLibrary() { return FindCudnn(); }
+Result<DnnFactory> FindDnnLibrary() { return FindCudnn(); }
 
 Status CheckDnnLibrary() {
   GACCD_RETURN_IF_ERROR(FindCudnn().status());

@@ -9,7 +9,7 @@ Status CheckGpuLibraries(bool) {
   return {ErrorKind::kUnavailable, "this gaccd was built without CUDA"};
 }
 
-Result<DnnOpener> FindDnnLibrary() { return CheckDnnLibrary(); }
+Result<DnnFactory> FindDnnLibrary() { return CheckDnnLibrary(); }
 
 Status CheckDnnLibrary() { return {ErrorKind::kUnavailable, "this gaccd was built without CUDA"}; }
 

@@ -9,7 +9,7 @@
 #include "collectives/bootstrap/mpi_version.h"
 #include "collectives/bootstrap/world_check.h"
 #include "daemon/config/job_text.h"
-#include "daemon/config/plan_command.h"
+#include "daemon/config/make_plan.h"
 #include "daemon/config/speed_flag.h"
 #include "daemon/config/target_schedule.h"
 #include "daemon/device/cpu/onednn_version.h"

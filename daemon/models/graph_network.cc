@@ -167,8 +167,8 @@ Result<std::shared_ptr<const Network>> GraphNetwork::Load(const GraphSpec& spec)
   GACCD_ASSIGN_OR_RETURN(GraphFile graph, ReadGraph(spec.path));
   if (spec.digest && *spec.digest != graph.digest) {
     return BadGraph(StrCat("model.graph.path: ", spec.path,
-                           " holds another network than the run began ",
-                           "with: expected the digest ", *spec.digest, ", found ", graph.digest));
+                           " is not the network that the run began ", "with: expected the digest ",
+                           *spec.digest, ", found ", graph.digest));
   }
   return Make(std::move(graph), {spec.stats, spec.ghost_size}, spec.path);
 }

@@ -9,6 +9,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/optim/average.h"
 #include "daemon/optim/rules.h"
+#include "daemon/tensor/finite.h"
 
 namespace gaccd {
 namespace {
@@ -33,8 +34,10 @@ class RuleOptimizer final : public Optimizer {
         const std::int64_t first = range.first + done;
         float* const state =
             Rule::kStates == 0 ? nullptr : state_.data() + range.state_first + done;
-        Update(f, static_cast<std::size_t>(n), gradient.data() + first, params.data() + first,
-               state);
+        const auto changed =
+            params.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(n));
+        Update(f, changed.size(), gradient.data() + first, changed.data(), state);
+        if (FirstNotFinite(changed) < changed.size()) overflowed_ = true;
         if (progress) progress(first + n);
       }
     }

@@ -59,6 +59,9 @@ class Optimizer {
   // Updates done so far. A checkpoint saves this and state().
   [[nodiscard]] std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates) { updates_ = updates; }
+  // Sticky: whether an update of this object made a parameter non-finite. The loss alone may not
+  // show it: max(NaN, 0) of a ReLU can be 0.
+  [[nodiscard]] bool overflowed() const { return overflowed_; }
   // StateElements() values: the first state buffer of all parameters, then the second one, then the
   // averages. Initially zero.
   [[nodiscard]] std::span<float> state() { return state_; }
@@ -69,6 +72,7 @@ class Optimizer {
 
   OptimizerRanges ranges_;
   std::int64_t updates_ = 0;
+  bool overflowed_ = false;
   std::span<float> state_;
 
  private:

@@ -171,8 +171,8 @@ std::string LearningRate(const Plan& plan, const PlanOrigins& from) {
   }
   text = PlanField("learning rate", text);
   if (asked.lr_rule != LrRule::kNone && asked.reference_batch == 0) {
-    text += PlanField("", "the reference is the target: --reference-batch=N is the batch");
-    text += PlanField("", "that the job's learning rate was found with");
+    text += PlanField("", "the reference is the target; set --reference-batch=N to the");
+    text += PlanField("", "batch that the job's learning rate was tuned for");
   }
   return text;
 }

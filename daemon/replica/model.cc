@@ -82,11 +82,11 @@ Result<Model> Model::Make(std::shared_ptr<const Network> network, LossKind loss,
 }
 
 Result<Model> Model::MakeForInference(const ModelSpec& spec, const SampleSpec& sample,
-                                      Answer answer) {
+                                      InferenceOutput answer) {
   GACCD_ASSIGN_OR_RETURN(std::shared_ptr<const Network> network, MakeNetwork(spec));
   Model model(std::move(network), GetLossKind(spec.loss), sample, 0);
   model.inference_ = answer;
-  if (model.loss_ == LossKind::kContrastive && answer == Answer::kPrediction) {
+  if (model.loss_ == LossKind::kContrastive && answer == InferenceOutput::kPrediction) {
     return Status(ErrorKind::kConfig, "a contrastive loss has no logits; it has embeddings");
   }
   GACCD_RETURN_IF_ERROR(CheckVocabulary(*model.network_, sample));

@@ -72,7 +72,7 @@ struct EvaluationGraph {
 };
 
 // What a model can compute from samples without labels or targets.
-enum class Answer : std::uint8_t {
+enum class InferenceOutput : std::uint8_t {
   kPrediction,  // logits, or the values that are compared with targets
   kEmbeddings,  // Network::RecordEmbedding()
 };
@@ -91,11 +91,11 @@ class Model {
   // label_smoothing: of softmax_cross_entropy, in training.
   static Result<Model> Make(std::shared_ptr<const Network> network, LossKind loss,
                             const SampleSpec& sample, double label_smoothing = 0);
-  // A model for inference only: RecordEvaluation() records the answer as
+  // A model for inference only: RecordEvaluation() records this output as
   // EvaluationGraph::prediction, without a loss. kConfig if the architecture does not support this
-  // answer.
+  // output.
   static Result<Model> MakeForInference(const ModelSpec& spec, const SampleSpec& sample,
-                                        Answer answer);
+                                        InferenceOutput answer);
   // Makes a model with example samples instead of the data's, to query shapes and functions.
   static Result<Model> MakeWithoutData(const ModelSpec& spec);
 
@@ -239,8 +239,8 @@ class Model {
   std::int64_t predictions_ = 1;
   std::uint64_t dropout_seed_ = 0;
   std::optional<PipelineStage> stage_;
-  std::vector<std::size_t> places_;  // PlacesToCut() of a pipeline stage
-  std::optional<Answer> inference_;  // MakeForInference()
+  std::vector<std::size_t> places_;           // PlacesToCut() of a pipeline stage
+  std::optional<InferenceOutput> inference_;  // MakeForInference()
   Shape prediction_shape_;
 };
 

@@ -61,8 +61,9 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize
        .activations = ActivationDType(precision),
        .layout = &layout_});
   Forward forward{};
-  forward.prediction = inference_ == Answer::kEmbeddings ? network_->RecordEmbedding(recorder)
-                                                         : network_->Record(recorder);
+  forward.prediction = inference_ == InferenceOutput::kEmbeddings
+                           ? network_->RecordEmbedding(recorder)
+                           : network_->Record(recorder);
   forward.running = recorder.running_updates();
   forward.block_ends = recorder.block_ends();
   if (inference_) {

@@ -66,9 +66,9 @@ Status Replica::PrepareGraphs() {
   }
   if (model_.stage()) GACCD_RETURN_IF_ERROR(PlanStage(options_, kept));
   if (options_.only_plan) return Status::Ok();
-  shortage_ = RetryAllocation(kept);
+  allocation_error_ = RetryAllocation(kept);
   // A pipeline stage cannot divide its micro-batches: its neighbours expect these sizes.
-  if (!shortage_.ok()) return model_.stage() ? shortage_ : Status::Ok();
+  if (!allocation_error_.ok()) return model_.stage() ? allocation_error_ : Status::Ok();
   graphs_.Attach(arena_.data(), scratch_.data(), kept_arena_.data());
   if (model_.contrastive()) return Status::Ok();  // bound by Replay()
   for (auto& [size, graph] : graphs_.all<TrainingGraph>()) {
@@ -127,7 +127,7 @@ void Replica::Bind(Executor& executor, std::span<const BoundInput> inputs, const
 }
 
 Result<LossSums> Replica::MicroStep(const BatchView& batch, float weight, bool first) {
-  GACCD_RETURN_IF_ERROR(shortage_);
+  GACCD_RETURN_IF_ERROR(allocation_error_);
   if (batch.samples == 0 && !model_.has_collectives()) {
     if (first) ClearGradients();
     return LossSums{};
@@ -150,7 +150,7 @@ LossSums Replica::ReadSums(const PreparedGraph<TrainingGraph>& graph, std::int64
 }
 
 Status Replica::Encode(const BatchView& batch, float* rows) {
-  GACCD_RETURN_IF_ERROR(shortage_);
+  GACCD_RETURN_IF_ERROR(allocation_error_);
   if (batch.samples == 0) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<EncodingGraph>(batch.size()));
   const auto& [ids, inputs, executor] = *graph;
@@ -162,7 +162,7 @@ Status Replica::Encode(const BatchView& batch, float* rows) {
 }
 
 Status Replica::Replay(const BatchView& batch, const float* gradients, bool first) {
-  GACCD_RETURN_IF_ERROR(shortage_);
+  GACCD_RETURN_IF_ERROR(allocation_error_);
   if (batch.samples == 0) return MicroStep(batch, 0, first).status();
   GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<TrainingGraph>(batch.size()));
   const auto& [ids, inputs, executor] = *graph;
@@ -172,7 +172,7 @@ Status Replica::Replay(const BatchView& batch, const float* gradients, bool firs
 }
 
 Result<Evaluation> Replica::Evaluate(const BatchView& batch) {
-  GACCD_RETURN_IF_ERROR(shortage_);
+  GACCD_RETURN_IF_ERROR(allocation_error_);
   GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<EvaluationGraph>(batch.size()));
   Bind(*graph->executor, graph->inputs, batch);
   if (const auto received = graph->ids.ends.received) {

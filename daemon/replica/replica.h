@@ -24,7 +24,7 @@ class CpuContext;
 
 // Position of a micro-step in its update. The first one overwrites the gradients; after the last
 // one they are complete, bucket by bucket, and may be reduced.
-struct StepPlace {
+struct MicroStepPosition {
   bool first = false;
   bool last = false;
 };
@@ -35,7 +35,7 @@ class Replica {
   // `gradients` and `model` must outlive the replica, as must `comm`, which models with collectives
   // need. Parameters start as zero; `parameters`: memory for them, like `gradients`; empty: the
   // replica allocates it. kBF16: matrix products use bf16 (ops/product/bf16_products.h). Lack of
-  // memory for activations is not an error here: see shortage().
+  // memory for activations is not an error here: see allocation_error().
   static Result<std::unique_ptr<Replica>> Create(const Model& model, std::span<float> gradients,
                                                  const ReplicaOptions& options,
                                                  Precision precision = Precision::kF32,
@@ -48,7 +48,7 @@ class Replica {
 
   // NoMemory() if the activations could not be allocated. Then every call that computes returns
   // this error until PrepareSizes() succeeds.
-  [[nodiscard]] const Status& shortage() const { return shortage_; }
+  [[nodiscard]] const Status& allocation_error() const { return allocation_error_; }
   // Replaces the sizes for MicroStep(). Prepares all graphs and their memory again. After an error
   // only the destructor may be called.
   Status PrepareSizes(const std::set<std::int64_t>& micro_batches);
@@ -161,7 +161,7 @@ class Replica {
   ReplicaOptions options_;
   const Precision precision_;
   Communicator* const comm_;
-  Status shortage_;
+  Status allocation_error_;
   HostBuffer parameter_memory_;  // empty if the caller provides them
   std::span<float> parameters_;
   std::unique_ptr<CpuContext> context_;

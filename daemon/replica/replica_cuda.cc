@@ -10,7 +10,9 @@
 namespace gaccd {
 namespace {
 
-std::size_t PlaceIndex(StepPlace place) { return (place.first ? 1U : 0U) + (place.last ? 2U : 0U); }
+std::size_t PlaceIndex(MicroStepPosition place) {
+  return (place.first ? 1U : 0U) + (place.last ? 2U : 0U);
+}
 
 std::size_t ValueBytes(const Graph& graph, ValueId id) {
   return static_cast<std::size_t>(graph.value(id).spec.bytes());
@@ -145,7 +147,7 @@ Status CudaReplica::RecordSteps(std::int64_t samples, PreparedGraph<TrainingGrap
     Bind(*training.executor, training.inputs, s);
     for (const bool first : {false, true}) {
       for (const bool last : {false, true}) {
-        const StepPlace place{.first = first, .last = last};
+        const MicroStepPosition place{.first = first, .last = last};
         GACCD_ASSIGN_OR_RETURN((*steps)[s][PlaceIndex(place)],
                                RecordStep(samples, training, place));
       }
@@ -157,7 +159,7 @@ Status CudaReplica::RecordSteps(std::int64_t samples, PreparedGraph<TrainingGrap
 
 Result<std::vector<CudaGraph>> CudaReplica::RecordStep(std::int64_t samples,
                                                        PreparedGraph<TrainingGraph>& training,
-                                                       StepPlace place) {
+                                                       MicroStepPosition place) {
   Executor& executor = *training.executor;
   context_.SetOverlapsReductions(place.last);
   std::vector<CudaGraph> segments;
@@ -199,7 +201,7 @@ Status CudaReplica::Upload(const BatchView& batch, int slot, cudaStream_t stream
   return Status::Ok();
 }
 
-Status CudaReplica::MicroStep(BatchSize size, int slot, StepPlace place) {
+Status CudaReplica::MicroStep(BatchSize size, int slot, MicroStepPosition place) {
   GACCD_ASSIGN_OR_RETURN(auto* training, graphs_.Find<TrainingGraph>(size));
   Executor& executor = *training->executor;
   if (executor.collectives() > 0) Bind(executor, training->inputs, static_cast<std::size_t>(slot));

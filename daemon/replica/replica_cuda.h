@@ -48,7 +48,7 @@ struct CudaStepHooks {
   // At the end. loss_sum, divisor: f64 [1] on the GPU, see LossSums; divisor null: the number of
   // samples. With a contrastive loss both are null.
   std::function<Status(const double* loss_sum, const double* divisor, std::int64_t samples,
-                       StepPlace place)>
+                       MicroStepPosition place)>
       finish;
 };
 
@@ -91,7 +91,7 @@ class CudaReplica {
   // valid until the copy is done; with pinned memory this returns at once.
   Status Upload(const BatchView& batch, int slot, cudaStream_t stream);
   // One micro-step on the batch in `slot`. 0 samples: only if the model has collectives.
-  Status MicroStep(BatchSize size, int slot, StepPlace place);
+  Status MicroStep(BatchSize size, int slot, MicroStepPosition place);
 
   // Replaces MicroStep() if the model has sums over the update: see Replica::RunSegment(), for the
   // batch in `slot`, samples >= 1. The last segment returns what CudaStepHooks::finish receives
@@ -184,7 +184,7 @@ class CudaReplica {
                                               const Executor& executor);
   Result<std::vector<CudaGraph>> RecordStep(std::int64_t samples,
                                             PreparedGraph<TrainingGraph>& training,
-                                            StepPlace place);
+                                            MicroStepPosition place);
 
   CudaContext& context_;
   const Model& model_;

@@ -55,7 +55,7 @@ Status Replica::CheckPlace(std::int64_t micro_batch, std::int64_t segment) const
 
 Result<LossSums> Replica::RunSegment(const BatchView& batch, std::int64_t micro_batch,
                                      std::int64_t segment, float weight) {
-  GACCD_RETURN_IF_ERROR(shortage_);
+  GACCD_RETURN_IF_ERROR(allocation_error_);
   GACCD_RETURN_IF_ERROR(CheckPlace(micro_batch, segment));
   KeptBatch& kept = kept_[static_cast<std::size_t>(micro_batch)];
   if (segment == 0) kept.batch = kept.memory.Copy(model_.sample(), batch);

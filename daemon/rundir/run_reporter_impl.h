@@ -35,7 +35,7 @@ struct RunReporter::Impl {
   std::int64_t world = 1;
   double mfu_of_speed = 0;  // per sample and second; 0: not known
   std::string attempt_dir;
-  Place place;                           // the current state of this rank
+  RankPosition place;                    // the current state of this rank
   std::unique_ptr<CrashHandler> crash;   // with a run folder
   std::unique_ptr<EventLog> own_events;  // with a run folder that is visible on this node
   std::optional<RankSteps> own_steps;

@@ -201,7 +201,7 @@ bool HasEffect(ExchangeMistake mistake, const Job& job, const Plan& plan, const 
   return false;
 }
 
-std::unique_ptr<Communicator> MakeMistaken(Communicator& inner, ExchangeMistake mistake) {
+std::unique_ptr<Communicator> MakeFaultyCommunicator(Communicator& inner, ExchangeMistake mistake) {
   return std::make_unique<FaultyCommunicator>(inner, nullptr, mistake, Group::kWorld);
 }
 

@@ -38,7 +38,7 @@ enum class ExchangeMistake : std::uint8_t {
 
 // Makes the mistake with every f32 buffer of an engine that uses this communicator or those split
 // from it as in ShardExchange and PipelineExchange. `inner` must outlive this.
-[[nodiscard]] std::unique_ptr<Communicator> MakeMistaken(Communicator& inner,
-                                                         ExchangeMistake mistake);
+[[nodiscard]] std::unique_ptr<Communicator> MakeFaultyCommunicator(Communicator& inner,
+                                                                   ExchangeMistake mistake);
 
 }  // namespace gaccd

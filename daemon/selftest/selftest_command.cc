@@ -6,7 +6,7 @@
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
-#include "daemon/config/plan_command.h"
+#include "daemon/config/make_plan.h"
 #include "daemon/models/graph_network.h"
 #include "daemon/selftest/selftest.h"
 #include "daemon/selftest/selftest_job.h"

@@ -180,7 +180,7 @@ Status RunRank(const JobSetting& setting, const UpdateOutcome& reference, Commun
     GACCD_RETURN_IF_ERROR(add(ComputeOutcome(setting, model, comm, test->plan, LastOnlyUpdate)));
   }
   for (const ExchangeMistake mistake : ListExchangeMistakes(setting.job)) {
-    const auto mistaken = MakeMistaken(comm, mistake);
+    const auto mistaken = MakeFaultyCommunicator(comm, mistake);
     GACCD_RETURN_IF_ERROR(
         add(ComputeOutcome(setting, model, *mistaken, test->plan, CorrectUpdate)));
   }

@@ -135,7 +135,7 @@ StopWords StopAgreement::LocalWords(const StopPoints& ahead) {
     words.stop_now = request == StopRequest::kStopNow ? 1 : 0;
     words.interrupted = words.stop_now > 0 && signals->stop_signal() == SIGINT ? 1 : 0;
     for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
-      words.signals[i] = signals->came(kStopSignals[i]) ? 1 : 0;
+      words.signals[i] = signals->was_received(kStopSignals[i]) ? 1 : 0;
     }
   }
   const StopRequest file = files_.request();

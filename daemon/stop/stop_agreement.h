@@ -128,7 +128,7 @@ class StopAgreement {
   [[nodiscard]] virtual StopDecision AtBoundary() const;
 
   // After micro-step `done` (from 1) of `micro_steps`; not after the last one. Decides what to do
-  // before the next one: kSaveStop is a save inside the window. With kContinue the run may still
+  // before the next one: kSaveStop is a save inside the update. With kContinue the run may still
   // stop at the end of the update. Virtual for tests.
   virtual Result<StopDecision> BetweenMicroSteps(std::int64_t done, std::int64_t micro_steps);
   void BeginEvaluation();
@@ -147,7 +147,7 @@ class StopAgreement {
   // A save has begun: requests to save are fulfilled.
   void Saved();
   // Whether this rank received a second request and must not wait for anything. Thread-safe.
-  [[nodiscard]] bool asked_twice() const {
+  [[nodiscard]] bool stop_now_requested() const {
     return options_.signals != nullptr && options_.signals->request() == StopRequest::kStopNow;
   }
   // Whether there is no time left to wait for a disk. Thread-safe.

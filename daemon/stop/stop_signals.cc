@@ -131,7 +131,7 @@ StopRequest StopSignals::request() const {
 
 int StopSignals::stop_signal() const { return last_stop_signal.load(std::memory_order_relaxed); }
 
-bool StopSignals::came(int signal) const {
+bool StopSignals::was_received(int signal) const {
   return (seen.load() >> static_cast<unsigned>(signal) & 1) != 0;
 }
 

@@ -51,7 +51,7 @@ class StopSignals {
   // The last signal that requested a stop; 0: none.
   [[nodiscard]] int stop_signal() const;
   // Whether this signal requested a stop.
-  [[nodiscard]] bool came(int signal) const;
+  [[nodiscard]] bool was_received(int signal) const;
   // Time of the first SIGTERM; empty: none.
   [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> term_time() const;
   // A request to save is fulfilled and cleared. Requests to stop are kept.

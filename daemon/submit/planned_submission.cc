@@ -8,7 +8,7 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
-#include "daemon/config/plan_command.h"
+#include "daemon/config/make_plan.h"
 #include "daemon/inspect/watch/run_state.h"
 #include "daemon/rundir/safe_place.h"
 #include "daemon/submit/sbatch_script.h"
@@ -36,7 +36,7 @@ Status CheckWords(const Flags& flags) {
           "a script cannot give sbatch an empty flag or control characters, found '", word, "'"));
     }
     if (flags.exclude_suspects && (word.starts_with("--exclude") || word.starts_with("-x"))) {
-      return Usage(StrCat("--exclude-suspects and ", word, " would be two lists: give one"));
+      return Usage(StrCat("--exclude-suspects and ", word, " cannot be combined: use one of them"));
     }
   }
   if (!flags.words.empty() && !flags.words[0].starts_with('-')) {

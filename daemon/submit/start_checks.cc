@@ -21,7 +21,7 @@ constexpr char kNoLetter = '\0';
 
 // The value of --mem, for example "4G", in MiB. Empty for 0, which is the whole node, or if
 // invalid.
-std::optional<std::int64_t> ParseMemory(const std::optional<std::string>& text) {
+std::optional<std::int64_t> ParseSbatchMemory(const std::optional<std::string>& text) {
   if (!text) return std::nullopt;
   double size = 0;
   char unit = 'M';
@@ -84,7 +84,7 @@ Result<std::optional<std::int64_t>> GivenTimeLimit(const Flags& flags) {
 Result<std::vector<std::string>> StartProblems(const Flags& flags, const Job& job,
                                                const SiteOutputs& site, bool gpus) {
   JobShape shape{.nodes = CountNodes(flags),
-                 .memory_mib = ParseMemory(FindOption(flags.words, "--mem", kNoLetter))};
+                 .memory_mib = ParseSbatchMemory(FindOption(flags.words, "--mem", kNoLetter))};
   GACCD_ASSIGN_OR_RETURN(shape.time_limit_s, GivenTimeLimit(flags));
   std::vector<std::string> problems = StartWarnings(site, GetPartition(flags), shape);
   const std::int64_t ranks = flags.gpus_per_node.value_or(kDefaultGpusPerNode);

@@ -98,7 +98,7 @@ constexpr unsigned kMaxSeconds = 3;
 std::atomic<CrashHandler*> CrashHandler::active_{nullptr};
 std::atomic<bool> CrashHandler::writing_{false};
 
-CrashHandler::CrashHandler(std::string path, const RunIdentity& who, const Place& place,
+CrashHandler::CrashHandler(std::string path, const RunIdentity& who, const RankPosition& place,
                            unsigned mode)
     : path_(std::move(path)),
       who_(Printable(StrCat("gaccd: rank ", who.rank, " on ", who.host, ": "))),
@@ -114,7 +114,7 @@ CrashHandler::CrashHandler(std::string path, const RunIdentity& who, const Place
 }
 
 std::unique_ptr<CrashHandler> CrashHandler::Install(const std::string& path, const RunIdentity& who,
-                                                    const Place& place, unsigned mode) {
+                                                    const RankPosition& place, unsigned mode) {
   std::unique_ptr<CrashHandler> handler(new CrashHandler(path, who, place, mode));
   CrashHandler* none = nullptr;
   if (!active_.compare_exchange_strong(none, handler.get())) return nullptr;

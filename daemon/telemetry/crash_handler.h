@@ -26,7 +26,7 @@
 namespace gaccd {
 
 // The current state of a rank. Written by its main thread, read by a signal handler.
-struct Place {
+struct RankPosition {
   std::atomic<const char*> phase{"start"};  // a literal
   std::atomic<std::int64_t> micro_step{0};
   std::atomic<std::int64_t> step{0};
@@ -37,7 +37,7 @@ class CrashHandler {
   // path: of the record; its folder exists. `place` must outlive this. Null if the process already
   // has one (ranks that are threads share that of the first).
   static std::unique_ptr<CrashHandler> Install(const std::string& path, const RunIdentity& who,
-                                               const Place& place, unsigned mode);
+                                               const RankPosition& place, unsigned mode);
   // Restores the previous signal handlers.
   ~CrashHandler();
   CrashHandler(const CrashHandler&) = delete;
@@ -46,14 +46,14 @@ class CrashHandler {
  private:
   static constexpr std::array kIgnored{SIGXFSZ, SIGPIPE};
 
-  CrashHandler(std::string path, const RunIdentity& who, const Place& place, unsigned mode);
+  CrashHandler(std::string path, const RunIdentity& who, const RankPosition& place, unsigned mode);
   static void OnSignal(int signal, siginfo_t* info, void* context);
   void Write(int signal, const MappedPlace& mapped) const;
   void Restore();
 
   const std::string path_;
   const std::string who_;
-  const Place& place_;
+  const RankPosition& place_;
   const unsigned mode_;
   std::string before_time_;  // the text of the record before and after its time stamp
   std::string after_time_;

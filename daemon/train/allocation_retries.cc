@@ -6,17 +6,10 @@
 namespace gaccd {
 
 void Trainer::ReportAllocationRetries(std::int64_t restored) {
-  for (const AllocationRetry& retry :
+  for (AllocationRetryRecord retry :
        engine_->divided_steps().retries().subspan(reported_retries_)) {
-    const bool at_start = retry.step == 0;
-    progress_.reporter->Report(
-        AllocationRetryRecord{.step = retry.step,
-                              .micro_step = at_start ? 0 : restored + retry.micro_step + 1,
-                              .samples_before = retry.samples_before,
-                              .samples = retry.samples,
-                              .bytes_before = retry.bytes_before,
-                              .bytes = retry.bytes,
-                              .reason = retry.reason});
+    if (retry.step > 0) retry.micro_step += restored;
+    progress_.reporter->Report(retry);
     ++reported_retries_;
   }
 }

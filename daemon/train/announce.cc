@@ -9,7 +9,7 @@
 #include "collectives/bootstrap/mpi_version.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
-#include "daemon/config/plan_command.h"
+#include "daemon/config/make_plan.h"
 #include "daemon/launch/gpu_libraries.h"
 #include "daemon/launch/peak_flops.h"
 #include "daemon/plan/plan_text.h"
@@ -56,7 +56,7 @@ std::string BestText(const Flags& flags, const Job& job, const BestValue& best,
                    last ? "these weights" : StrCat("the last weights, after update ", updates));
   }
   const bool kept = flags.run_dir && job.evaluation.keep_best && MakeSavePolicy(flags).on();
-  if (kept && !last) text += "; --best of eval, predict and ckpt export takes its checkpoint";
+  if (kept && !last) text += "; eval, predict and ckpt export use its checkpoint with --best";
   return text;
 }
 

@@ -1,5 +1,5 @@
 // BatchFeed: this rank's micro-batches of each update in the order of the plan, and the plan and
-// step program of each update.
+// update program of each update.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 #include "daemon/data/update_schedule.h"
 #include "daemon/engine/engine.h"
 #include "daemon/engine/engine_ring.h"
-#include "daemon/engine/step_program.h"
+#include "daemon/engine/update_program.h"
 #include "daemon/plan/plan.h"
 #include "daemon/train/nonfinite.h"
 
@@ -46,7 +46,7 @@ class BatchFeed {
 
   // Each size of an update has its own plan and program.
   [[nodiscard]] const Plan& PlanFor(const Update& update) const { return WorkFor(update).plan; }
-  [[nodiscard]] const StepProgram& ProgramFor(const Update& update) const {
+  [[nodiscard]] const UpdateProgram& ProgramFor(const Update& update) const {
     return WorkFor(update).program;
   }
   // All micro-batch sizes, for which the engine must be prepared.
@@ -71,7 +71,7 @@ class BatchFeed {
  private:
   struct Work {
     Plan plan;
-    StepProgram program;
+    UpdateProgram program;
   };
 
   BatchFeed(const Dataset& data, const SampleOrder& order, const UpdateSchedule& schedule,

@@ -26,7 +26,7 @@ RebalanceRecord ChangeRecord(std::int64_t step, const Plan& before, const Better
 
 }  // namespace
 
-bool Trainer::TimesShowSpeed() const {
+bool Trainer::CanMeasureSpeeds() const {
   const Model& model = inputs_.model;
   return !model.has_collectives() && !model.contrastive() && model.update_sums() == 0 &&
          !model.stage();
@@ -39,7 +39,7 @@ Status Trainer::PrepareForOtherLoads() {
   if (!words_.measures()) {
     return refuse(StrCat("expected 2 to ", RankTimes::kMaxRanks, " ranks, found ", comm_.size()));
   }
-  if (!TimesShowSpeed()) {
+  if (!CanMeasureSpeeds()) {
     return refuse("the micro-steps of this model wait for other ranks, so their times say nothing");
   }
   if (inputs_.model.micro_values() > 0) {
@@ -62,8 +62,8 @@ Status Trainer::RestoreLoads(const Manifest& saved) {
   const std::string hosts = HostsText(comm_.topology().hosts);
   if (saved.hosts != hosts) {
     if (comm_.rank() == 0) {
-      const std::string theirs = saved.hosts.empty() ? "hosts that it does not name" : saved.hosts;
-      LogWarning(StrCat("the loads of the checkpoint are not taken, as its ranks ran on ", theirs,
+      const std::string theirs = saved.hosts.empty() ? "unknown hosts" : saved.hosts;
+      LogWarning(StrCat("the loads of the checkpoint are not used: its ranks ran on ", theirs,
                         ", and these run on ", hosts));
     }
     return Status::Ok();
@@ -86,7 +86,7 @@ void Trainer::MeasureLoads() {
   if (!found.ok()) {  // on all ranks; the current loads remain valid
     rebalancer_.reset();
     if (comm_.rank() != 0) return;
-    LogWarning(StrCat("the loads of the ranks are not measured any more: no plan by the times of ",
+    LogWarning(StrCat("the loads of the ranks are no longer measured: no plan for the times of ",
                       "update ", timed.index + 1, ": ", found.status().message()));
     return;
   }
@@ -96,7 +96,7 @@ void Trainer::MeasureLoads() {
     next_plan_ = std::move(better);
   } else if (comm_.rank() == 0) {
     LogInfo(StrCat("advice: ", EventLine(ChangeRecord(timed.index + 1, inputs_.plan, *better)),
-                   "; --rebalance=auto takes them"));
+                   "; --rebalance=auto applies them"));
   }
 }
 

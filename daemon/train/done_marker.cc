@@ -167,8 +167,8 @@ Result<DoneRun> FindDoneRun(const Request& request, bool requeued) {
   const auto read = ReadStart(path, kMaxTextBytes);
   const std::string done = read.ok() ? *read : std::string();
   const std::string line = done.substr(0, done.find('\n'));
-  std::string text = StrCat("this run is complete (",
-                            line.empty() ? "it does not say how far" : line, "): nothing to do; ");
+  std::string text = StrCat("this run is complete (", line.empty() ? "its length is unknown" : line,
+                            "): nothing to do; ");
   GACCD_ASSIGN_OR_RETURN(const auto newest, NewestManifest(request.run_dir + "/ckpt"));
   return newest ? Compare(request, *newest, std::move(text))
                 : WithoutCheckpoint(request, done, std::move(text));

@@ -114,7 +114,7 @@ Status CheckFits(const MicroBatchChoice& choice, std::string_view who) {
       StrCat("--micro-batch=auto: ", who, " needs ", need.bytes, " bytes (", Megabytes(need.bytes),
              ") for micro-batches of ", choice.plan().request().micro_batch,
              ", recompute: ", Name(choice.plan().request().recompute),
-             "; no others need less, and may use ", need.limit, " (", Megabytes(need.limit),
+             "; this is the least possible; the limit is ", need.limit, " (", Megabytes(need.limit),
              "); give the job more memory (--mem), or start fewer ranks on a node")};
 }
 

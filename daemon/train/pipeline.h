@@ -7,7 +7,7 @@
 
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
-#include "daemon/engine/step_program.h"
+#include "daemon/engine/update_program.h"
 #include "daemon/replica/model.h"
 
 namespace gaccd {

@@ -29,7 +29,7 @@ std::string Milliseconds(double seconds) {
 }
 
 // For the last rank, whose part of each buffer is the largest and never empty.
-double WindowRatio(std::vector<BufferSpec> buffers, const FlatLayout& layout, int ranks) {
+double PartialUpdateRatio(std::vector<BufferSpec> buffers, const FlatLayout& layout, int ranks) {
   const auto bytes = [&] { return static_cast<double>(PayloadBytes(buffers, ranks - 1, ranks)); };
   const double plain = bytes();
   buffers.push_back(AccumulatorsBuffer(layout));
@@ -58,7 +58,7 @@ Result<std::unique_ptr<RunCheckpointer>> RunCheckpointer::Start(Communicator& co
         buffer, engine,
         buffer.name == kParametersBuffer ? EngineBuffer::kParameters : EngineBuffer::kOptimizer));
   }
-  made->window_ratio_ = WindowRatio(common.buffers, layout, comm.size());
+  made->partial_update_ratio_ = PartialUpdateRatio(common.buffers, layout, comm.size());
   CheckpointOptions& checkpoints = made->options_.checkpoints;
   if (!checkpoints.warn) checkpoints.warn = [](const std::string& text) { LogWarning(text); };
   GACCD_ASSIGN_OR_RETURN(
@@ -77,12 +77,12 @@ void RunCheckpointer::BeginRun(StopAgreement* stops, const ProgressNotifier* pro
 
 void RunCheckpointer::BeginUpdate(std::int64_t restored) {
   if (stops_ == nullptr) return;
-  if (saves()) stops_->ExpectSave(last_save_s_, window_ratio_);
+  if (saves()) stops_->ExpectSave(last_save_s_, partial_update_ratio_);
   stops_->BeginUpdate(restored);
 }
 
 Result<bool> RunCheckpointer::InterruptsUpdate(std::int64_t index, std::int64_t done,
-                                               const StepProgram& program) {
+                                               const UpdateProgram& program) {
   if (stops_ == nullptr) return false;
   // The ranks occasionally exchange requests, and wait for each other.
   progress_->SetPhase(heartbeat::Phase::kReduce, index, done);
@@ -104,7 +104,7 @@ Result<bool> RunCheckpointer::SaveIsDue(std::int64_t step, bool last) {
 }
 
 Status RunCheckpointer::AtBoundary(std::int64_t step, bool save, bool must) {
-  GACCD_RETURN_IF_ERROR(AgreeOnSave(Poll()));
+  GACCD_RETURN_IF_ERROR(Poll());
   if (!save || !saves()) return Status::Ok();
   return GiveUpIfAsked(AgreeOnSave(Save(must ? When::kNow : When::kWhenTheDiskAnswers)),
                        StrCat("after update ", step), ErrorKind::kTempFail);
@@ -123,7 +123,7 @@ Status RunCheckpointer::Save(When when) {
     GACCD_ASSIGN_OR_RETURN(room, writer_->MakeRoom());
   }
   if (left_ && left_->decision.action == StopAction::kSaveStop) {
-    GACCD_RETURN_IF_ERROR(SaveWindow(left_->done));
+    GACCD_RETURN_IF_ERROR(SavePartialUpdate(left_->done));
   } else if (room) {
     postponed_ = false;
     GACCD_RETURN_IF_ERROR(writer_->Save(Cursor(), sources_));
@@ -135,9 +135,9 @@ Status RunCheckpointer::Save(When when) {
   return Status::Ok();
 }
 
-Status RunCheckpointer::SaveWindow(std::int64_t micro_step) {
-  GACCD_ASSIGN_OR_RETURN(const WindowShare share, engine_->Window());
-  // A window with a non-finite loss would be rejected at the resume; without it, its update
+Status RunCheckpointer::SavePartialUpdate(std::int64_t micro_step) {
+  GACCD_ASSIGN_OR_RETURN(const PartialUpdate share, engine_->GetPartialUpdate());
+  // A partial update with a non-finite loss would be rejected at the resume; without it, its update
   // restarts, and the policy for such updates applies then.
   const bool finite = std::isfinite(share.loss_sum) && std::isfinite(share.divisor);
   const Status agreed =
@@ -233,7 +233,7 @@ void RunCheckpointer::OnSave(const SaveEvent& event) {
   } else {
     LogWarning(StrCat(event.status.message(), "; checkpoint ", event.generation.name(), " failed (",
                       event.failed_in_row, " in a row), ",
-                      last_saved_ ? "the previous one remains" : "this attempt has saved none"));
+                      last_saved_ ? "the previous one is kept" : "this attempt has saved none"));
   }
   if (!event.prune_problem.empty()) {
     LogWarning(StrCat("old checkpoints could not be removed: ", event.prune_problem));

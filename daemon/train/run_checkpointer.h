@@ -13,7 +13,7 @@
 #include "collectives/comm/communicator.h"
 #include "daemon/checkpoint/writer.h"
 #include "daemon/engine/engine.h"
-#include "daemon/engine/step_program.h"
+#include "daemon/engine/update_program.h"
 #include "daemon/rundir/progress_notifier.h"
 #include "daemon/stop/stop_agreement.h"
 #include "daemon/telemetry/events.h"
@@ -53,7 +53,8 @@ class RunCheckpointer {
   void BeginUpdate(std::int64_t restored);
   // At position `done` of the program of update `index` (from 0). Returns true if the update is
   // interrupted there.
-  Result<bool> InterruptsUpdate(std::int64_t index, std::int64_t done, const StepProgram& program);
+  Result<bool> InterruptsUpdate(std::int64_t index, std::int64_t done,
+                                const UpdateProgram& program);
   [[nodiscard]] bool interrupted_update() const { return left_.has_value(); }
   // The requested action as of the last update. Local.
   [[nodiscard]] StopDecision decision() const {
@@ -67,8 +68,8 @@ class RunCheckpointer {
   // this state has to be kept. REQUIRES: no other update is in progress, as for all functions that
   // save.
   Status AtBoundary(std::int64_t step, bool save, bool must);
-  // Polls the saves in progress without saving.
-  Status Poll() { return saves() ? writer_->Poll() : Status::Ok(); }
+  // Collective: polls the saves in progress without saving.
+  Status Poll() { return saves() ? AgreeOnSave(writer_->Poll()) : Status::Ok(); }
   // At the end of a complete training: waits for the last save, and retries it if the disk failed,
   // up to options.fail_limit times in a row.
   Status Finish();
@@ -78,7 +79,7 @@ class RunCheckpointer {
   Status Stop(const std::string& where, const StopDecision& decision);
   // The same inside an interrupted update. Parameters and optimiser are those of the previous
   // update; the accumulators contain a part of this one, and are saved with the counts of each
-  // rank. A window with a non-finite loss is not saved.
+  // rank. A partial update with a non-finite loss is not saved.
   Status StopInside();
   // Ends without waiting for the disk: CheckpointWriter::Abandon(). Local.
   void Abandon() {
@@ -93,7 +94,7 @@ class RunCheckpointer {
 
  private:
   enum class When : std::uint8_t { kNow, kWhenTheDiskAnswers };
-  struct Window {
+  struct LastBoundary {
     std::int64_t index = 0;  // index of the update
     // position in its program: number of micro-steps, if the program continues
     std::int64_t done = 0;
@@ -104,7 +105,7 @@ class RunCheckpointer {
   RunCheckpointer(Communicator& comm, SavePolicy policy, std::int64_t step)
       : comm_(comm), clock_(policy, step) {}
   Status Save(When when = When::kNow);
-  Status SaveWindow(std::int64_t micro_step);
+  Status SavePartialUpdate(std::int64_t micro_step);
   [[nodiscard]] RunCursor Cursor() const;
   Status FinishOrTryAgain();
   // Returns `saved`; but if the save or the wait for it was aborted (kInterrupted), because a rank
@@ -120,14 +121,15 @@ class RunCheckpointer {
   StopAgreement* stops_ = nullptr;
   const ProgressNotifier* progress_ = nullptr;
   TrainingSummary* summary_ = nullptr;
-  std::optional<Window> left_;
+  std::optional<LastBoundary> left_;
 
   SaveClock clock_;
   bool postponed_ = false;
   // Duration of the last save on the slowest rank without waits for boundaries: copy, write and
   // commit. 0: no save yet.
   double last_save_s_ = 0;
-  double window_ratio_ = 1;  // bytes written per rank with a window / without; over all ranks
+  double partial_update_ratio_ =
+      1;  // bytes written per rank with a partial update / without; over all ranks
   std::optional<Generation> last_saved_;
   std::int64_t failed_in_row_ = 0;
 

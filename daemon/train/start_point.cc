@@ -102,7 +102,7 @@ std::string EarlierTrainingWarning(const std::string& folder, const TrainingStar
             : std::string();
   return StrCat("'", folder, "' holds ", earlier, earlier == 1 ? " checkpoint" : " checkpoints",
                 " of an earlier training: ", start,
-                "they stay, are not counted by --keep, and only 'gaccd ckpt prune' removes them");
+                "--keep does not count them; only 'gaccd ckpt prune' removes them");
 }
 
 Result<StartPoint> RestoreState(Engine& engine, const LoadedState& state, const SavedRun& run,
@@ -120,12 +120,12 @@ Result<StartPoint> RestoreState(Engine& engine, const LoadedState& state, const 
       .updates = cursor.step, .samples = cursor.samples, .at_boundary = cursor.micro_step == 0};
   if (start.at_boundary) return start;
   if (const Status same =
-          CheckSameWindow(state.manifest, state.job, run.job, run.plan, run.by_length());
+          CheckSamePartialUpdate(state.manifest, state.job, run.job, run.plan, run.by_length());
       same.ok()) {
     const std::span<const float> accumulators = LoadedFloats(state, kAccumulatorsBuffer);
-    start.window = {.micro_step = cursor.micro_step,
-                    .accumulators = {accumulators.begin(), accumulators.end()},
-                    .share = state.manifest.shards[static_cast<std::size_t>(rank)].window};
+    start.partial = {.micro_step = cursor.micro_step,
+                     .accumulators = {accumulators.begin(), accumulators.end()},
+                     .share = state.manifest.shards[static_cast<std::size_t>(rank)].partial};
   } else if (rank == 0) {
     LogWarning(StrCat("update ", cursor.step + 1, " restarts, ", cursor.micro_step,
                       " micro-steps of it are lost: ", same.message()));

@@ -51,22 +51,23 @@ Result<ResumePoint> FindResumePoint(Communicator& comm, const SavedRun& run,
                                                  const TrainingStart& training, bool again);
 
 // Data of an interrupted update in a checkpoint, on this rank.
-struct RestoredWindow {
+struct RestoredPartialUpdate {
   std::int64_t micro_step = 0;  // number of micro-steps done
   std::vector<float> accumulators;
-  WindowShare share;
+  PartialUpdate share;
 };
 
 struct StartPoint {
   std::int64_t updates = 0;  // number of updates done
   std::int64_t samples = 0;  // samples of these updates
   bool at_boundary = true;   // false: saved inside the next update
-  std::optional<RestoredWindow> window = {};
+  std::optional<RestoredPartialUpdate> partial = {};
 };
 
 // Restores the parameters and the optimiser of the engine from a checkpoint that was accepted for
-// `run`, a training of `updates` updates. If it was saved inside an update, returns the window of
-// this rank if the same micro-steps can continue; otherwise rank 0 warns that the update restarts.
+// `run`, a training of `updates` updates. If it was saved inside an update, returns the partial
+// update of this rank if the same micro-steps can continue; otherwise rank 0 warns that the update
+// restarts.
 Result<StartPoint> RestoreState(Engine& engine, const LoadedState& state, const SavedRun& run,
                                 std::int64_t updates, int rank);
 

@@ -54,8 +54,8 @@ std::vector<std::string> PlaceWarnings(const Flags& flags) {
   std::vector<std::string> warnings;
   if (const std::string foreign = ForeignEntries(*flags.run_dir); !foreign.empty()) {
     warnings.push_back(StrCat("--run-dir: '", *flags.run_dir,
-                              "' is no run folder and not empty, it holds ", foreign,
-                              ": the run adds its files to them"));
+                              "' is neither a run folder nor empty; it contains ", foreign,
+                              ": the run adds its files there"));
   }
   if (std::string doubt = RunFolderWarning(*flags.run_dir); !doubt.empty()) {
     warnings.push_back(StrCat("--run-dir: ", doubt));

@@ -64,7 +64,7 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
   }
   GACCD_RETURN_IF_ERROR(CheckSameData(comm_, *inputs_.data.train, inputs_.data.eval.get()));
   content_ = HashContent(*inputs_.data.train, inputs_.data.eval.get());
-  if (words_.measures() && TimesShowSpeed() && inputs_.model.micro_values() == 0) {
+  if (words_.measures() && CanMeasureSpeeds() && inputs_.model.micro_values() == 0) {
     rebalancer_.emplace(static_cast<std::size_t>(comm_.size()), loads_.once, loads_.always);
   }
   if (loads_.any() && inputs_.job.batch.target_schedule) {
@@ -125,7 +125,8 @@ Result<std::vector<float>> Trainer::FinalParameters() {
 }
 
 Status Trainer::Resume(const LoadedState& state) {
-  GACCD_RETURN_IF_ERROR(RestoreLoads(state.manifest));  // a window continues with these loads
+  GACCD_RETURN_IF_ERROR(
+      RestoreLoads(state.manifest));  // a partial update continues with these loads
   GACCD_ASSIGN_OR_RETURN(
       start_, RestoreState(*engine_, state, saved_run(), inputs_.schedule.updates(), comm_.rank()));
   const std::string changed = ChangedDataText(state.manifest.cursor.content, content_);
@@ -231,10 +232,10 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
 
 Status Trainer::Begin(std::int64_t index, RunCheckpointer& control) {
   const Update update = inputs_.schedule.At(index);
-  const StepProgram& program = feed_.ProgramFor(update);
+  const UpdateProgram& program = feed_.ProgramFor(update);
   const std::int64_t steps = program.computed;
-  const auto window = std::exchange(start_.window, std::nullopt);  // only for the first update
-  const std::int64_t restored = window ? window->micro_step : 0;
+  const auto partial = std::exchange(start_.partial, std::nullopt);  // only for the first update
+  const std::int64_t restored = partial ? partial->micro_step : 0;
   const double lr = JobLearningRate(inputs_.job, inputs_.plan, inputs_.schedule, index);
   const double loss_scale = loss_scale_ ? loss_scale_->scale() : 1;
   const std::int64_t noise_every = inputs_.job.noise_scale_every;
@@ -244,6 +245,10 @@ Status Trainer::Begin(std::int64_t index, RunCheckpointer& control) {
                         .lr = lr,
                         .loss_scale = loss_scale});
   control.BeginUpdate(restored);
+  // The other ranks, waiting in the reduction, must not consider this one stuck.
+  engine_->divided_steps().SetOnPrepare([progress = progress_, index](bool preparing) {
+    progress.SetPhase(preparing ? heartbeat::Phase::kLoad : heartbeat::Phase::kCompute, index);
+  });
   const UpdateHooks hooks{
       .on_progress = [&](heartbeat::Phase phase,
                          std::int64_t done) { progress_.SetPhase(phase, index, done); },
@@ -252,7 +257,7 @@ Status Trainer::Begin(std::int64_t index, RunCheckpointer& control) {
       .before_reduce = [&] { words_.Pack(stops_, steps, engine_->updates_in_flight()); },
       .resume_at = restored,
       .restore_accumulators =
-          [&] { return engine_->SetWindow(window->accumulators, window->share); }};
+          [&] { return engine_->SetPartialUpdate(partial->accumulators, partial->share); }};
   Status status = RunUpdate(*engine_, feed_.batches(), program,
                             {.update = index,
                              .lr = lr,

@@ -103,7 +103,7 @@ class Trainer {
   // Whether the evaluation after update `step` is the best so far and its weights must be saved.
   [[nodiscard]] bool KeepsBest(std::int64_t step) const;
   // Whether measured times show speeds: micro-steps of the model wait for no other rank.
-  [[nodiscard]] bool TimesShowSpeed() const;
+  [[nodiscard]] bool CanMeasureSpeeds() const;
   // kConfig, on all ranks, if the loads of this training cannot change.
   [[nodiscard]] Status PrepareForOtherLoads();
   // Restores the speeds of a checkpoint, if its run had any.

@@ -311,7 +311,7 @@ Result<std::unique_ptr<RunCheckpointer>> TrainingRun::StartCheckpointer() {
   CheckpointOptions checkpoints = MakeCheckpointOptions(flags_, job_);
   checkpoints.end_patience = SaveLimit(std::chrono::seconds(flags_.bound), checkpoint_bytes_);
   checkpoints.give_up = [this] {
-    if (stops_->asked_twice()) return GiveUp::kAsked;
+    if (stops_->stop_now_requested()) return GiveUp::kStopRequested;
     return stops_->out_of_time() ? GiveUp::kNoTime : GiveUp::kNo;
   };
   return RunCheckpointer::Start(

@@ -17,8 +17,9 @@ const BatchView* WaitForBatch(Prefetcher& batches, std::int64_t position,
 }
 
 // The next micro-batch of this rank, or an empty one if it is dropped.
-Result<BatchView> NextBatch(Prefetcher& batches, const StepProgram& program, std::int64_t position,
-                            const Instruction& instruction, const UpdateHooks& hooks) {
+Result<BatchView> NextBatch(Prefetcher& batches, const UpdateProgram& program,
+                            std::int64_t position, const Instruction& instruction,
+                            const UpdateHooks& hooks) {
   const BatchView* const batch = WaitForBatch(batches, position, hooks);
   if (batch == nullptr) {
     return Status(ErrorKind::kInternal,
@@ -31,7 +32,7 @@ Result<BatchView> NextBatch(Prefetcher& batches, const StepProgram& program, std
 
 }  // namespace
 
-Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program,
+Status RunUpdate(Engine& engine, Prefetcher& batches, const UpdateProgram& program,
                  UpdateSettings settings, const UpdateHooks& hooks) {
   if (settings.samples == 0) settings.samples = program.samples;
   GACCD_RETURN_IF_ERROR(engine.Begin(settings));

@@ -1,6 +1,6 @@
 // RunUpdate: one update, from micro-batches to new parameters: executes the instructions of its
-// step program. daemon/engine/step_program.h lists the instructions, daemon/engine/engine.h defines
-// them.
+// update program. daemon/engine/update_program.h lists the instructions, daemon/engine/engine.h
+// defines them.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include "collectives/liveness/heartbeat/frame.h"
 #include "daemon/data/prefetcher.h"
 #include "daemon/engine/engine.h"
-#include "daemon/engine/step_program.h"
+#include "daemon/engine/update_program.h"
 
 namespace gaccd {
 
@@ -37,7 +37,7 @@ struct UpdateHooks {
 // engine.held_batches() of them. settings.samples 0: those of the program. On a GPU the update is
 // only enqueued when this returns; engine.PopResult() returns its result. Errors: kInternal if
 // there are too few micro-batches; errors of the communicator and the device.
-Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program,
+Status RunUpdate(Engine& engine, Prefetcher& batches, const UpdateProgram& program,
                  UpdateSettings settings, const UpdateHooks& hooks = {});
 
 }  // namespace gaccd

@@ -9,7 +9,7 @@
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
-#include "daemon/config/plan_command.h"
+#include "daemon/config/make_plan.h"
 #include "daemon/data/dataset.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/node_share.h"

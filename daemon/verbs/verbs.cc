@@ -3,14 +3,17 @@
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "collectives/base/files.h"
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
+#include "collectives/bootstrap/mpi_version.h"
 #include "daemon/checkpoint/ckpt_command.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
-#include "daemon/config/plan_command.h"
+#include "daemon/config/make_plan.h"
+#include "daemon/device/cpu/onednn_version.h"
 #include "daemon/infer/eval_command.h"
 #include "daemon/infer/predict_command.h"
 #include "daemon/inspect/export/export_command.h"
@@ -21,6 +24,7 @@
 #include "daemon/inspect/watch/thin_events.h"
 #include "daemon/inspect/watch/watch_command.h"
 #include "daemon/launch/device_choice.h"
+#include "daemon/launch/gpu_libraries.h"
 #include "daemon/models/graph_network.h"
 #include "daemon/selftest/selftest_command.h"
 #include "daemon/submit/submit_command.h"
@@ -29,12 +33,24 @@
 #include "daemon/train/start_warnings.h"
 #include "daemon/verbs/check.h"
 #include "daemon/verbs/data_command.h"
-#include "daemon/verbs/loaded_libraries.h"
 #include "daemon/verbs/planned_run.h"
 #include "daemon/verbs/samples_command.h"
 
 namespace gaccd {
 namespace {
+
+// For `gaccd version`: MPI, oneDNN, CUDA's libraries and NCCL, as loaded and as compiled with.
+std::vector<Version> LoadedLibraries() {
+  std::vector<Version> versions = {{"MPI", MpiVersion()}, {"oneDNN", OneDnnVersion()}};
+  for (const LibraryVersions& library : GpuLibraries()) {
+    // "NCCL 2.28.9 (compiled with 2.28.9)" without the name.
+    std::string text = ToText(library).substr(library.name.size() + 1);
+    if (!CheckNotOlder({&library, 1}).ok()) text += "; older, so it is refused";
+    versions.emplace_back(library.name, std::move(text));
+  }
+  if (versions.size() == 2) versions.emplace_back("CUDA", "not built in");
+  return versions;
+}
 
 // kConfig, with their names, if the job's device is cuda and its model has functions that GPUs do
 // not support.

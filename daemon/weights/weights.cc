@@ -122,8 +122,8 @@ class WeightMatcher {
     if (batch_norm == 0) return "--unused-weights=NAMES: not used";
     return StrCat(batch_norm,
                   " belong to batch norm, which the model of the job does not have: with "
-                  "--unused-weights the model runs without it and answers otherwise "
-                  "than where it was trained");
+                  "--unused-weights the model runs without it, and its predictions "
+                  "differ from those of the trained model");
   }
   void MarkUnused(const std::string& tensor, bool allowed) {
     const bool buffer = std::ranges::any_of(

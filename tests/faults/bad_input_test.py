@@ -341,7 +341,7 @@ class BadInput(unittest.TestCase):
             record = json.load(file)
         self.assertEqual(record["exit"], 65)
         for text in (said, record["msg"]):  # by a read, or by the look at all files between updates
-            self.assertRegex(text, features + "(', byte [0-9]+;|: was changed while it is in use)")
+            self.assertRegex(text, features + "(', byte [0-9]+;|: was changed while in use)")
 
     def test_two_runs_in_one_folder(self):
         run_dir = self.path("run")

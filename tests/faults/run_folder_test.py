@@ -126,7 +126,7 @@ class RunFolder(unittest.TestCase):
         self.train(78, ["epochs: 2 -> 4; it has no checkpoint to continue from"], *flags, "--epochs=4")
         self.train(78, ["no checkpoint"], *flags, "--save-weights=late")
         self.write("run/DONE", "")  # by hand
-        self.train(0, ["it does not say how far"], *flags, "--seed=3")
+        self.train(0, ["its length is unknown"], *flags, "--seed=3")
 
     def test_a_run_that_saves_nothing_reports_where_it_begins(self):
         off = "--save-every-seconds=0"
@@ -176,7 +176,7 @@ class RunFolder(unittest.TestCase):
             said = self.train(0, ["after update %d; w has %s" % (best, has)], "--run-dir=" + run,
                               "--save-weights=w", job=job)
             other = best != 6
-            self.assertEqual("; --best of eval, predict and ckpt export takes its" in said, other)
+            self.assertEqual("; eval, predict and ckpt export use its checkpoint" in said, other)
             for verb in (["ckpt", "export", run, "--out=x"],
                          ["eval", "--job=" + job, "--weights=" + run]):
                 text = "the best evaluation was that after update %d; --best" % best
@@ -285,9 +285,9 @@ class RunFolder(unittest.TestCase):
         self.write("photos/job.txtpb", "")
         self.write("photos/a.jpg", "")
         self.write("photos/b.jpg", "")
-        self.train(0, ["'photos' is no run folder and not empty, it holds 'a.jpg' and 1 more"],
+        self.train(0, ["'photos' is neither a run folder nor empty; it contains 'a.jpg' and 1 more"],
                    "--run-dir=photos")
-        self.assertNotIn("no run folder", self.train(0, [], "--run-dir=photos", "--epochs=3"))
+        self.assertNotIn("a run folder nor empty", self.train(0, [], "--run-dir=photos", "--epochs=3"))
         os.mkdir(self.path("open"))
         os.chmod(self.path("open"), 0o777)
         said = self.train(0, ["open' belongs to ", "everybody can replace"], "--run-dir=open/run")

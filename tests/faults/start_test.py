@@ -240,7 +240,7 @@ class StartTest(unittest.TestCase):
                     self.write("weights.go", "")
                     said = run.communicate(timeout=LIMIT_S)[0]
                 self.assertEqual(run.returncode, 65, said)
-                self.assertIn("images: was changed while it is in use", said)
+                self.assertIn("images: was changed while in use", said)
                 self.assertFalse(os.path.exists(self.path("out.npy")))
                 for name in glob.glob(self.path("weights.*")):
                     os.remove(name)

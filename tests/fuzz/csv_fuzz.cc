@@ -21,7 +21,7 @@ int gaccd::FuzzCsv(const std::uint8_t* data, std::size_t size) {
   const std::string folder;
   for (const CsvSpec& source : {CsvSpec{path, 1, 10}, CsvSpec{path, 2, 0}}) {
     std::vector<std::string> column_names;
-    const Opening opening{normalize, rules, nullptr, folder, &column_names};
+    const OpenContext opening{normalize, rules, nullptr, folder, &column_names};
     const OpenedDataset dataset = OpenSource(source, opening);
     if (dataset.ok()) {
       ReadEnds(**dataset);

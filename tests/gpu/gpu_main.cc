@@ -14,7 +14,7 @@
 namespace gaccd {
 const CublasLtApi* CublasLtOfTest() { return nullptr; }
 const NcclApi* NcclOfTest() { return nullptr; }
-Result<DnnOpener> DnnOfTest() { return FindCudnn(); }
+Result<DnnFactory> DnnOfTest() { return FindCudnn(); }
 }  // namespace gaccd
 
 namespace {

@@ -15,7 +15,7 @@ namespace gaccd {
 [[nodiscard]] const CublasLtApi* CublasLtOfTest();
 [[nodiscard]] const NcclApi* NcclOfTest();
 // The library of attention in bf16 and fp16. kUnavailable, with the reason, where there is none.
-[[nodiscard]] Result<DnnOpener> DnnOfTest();
+[[nodiscard]] Result<DnnFactory> DnnOfTest();
 
 // |found - expected| / |expected|, over all elements; NaN when any element is.
 [[nodiscard]] double RelativeDifference(std::span<const float> found,

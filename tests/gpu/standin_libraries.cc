@@ -7,8 +7,8 @@
 namespace gaccd {
 
 const CublasLtApi* CublasLtOfTest() { return &standin::StandInCublasLt(); }
-Result<DnnOpener> DnnOfTest() { return DnnOpener{&standin::OpenDnn}; }
+Result<DnnFactory> DnnOfTest() { return DnnFactory{&standin::OpenDnn}; }
 const CublasLtApi* CublasLtOfBench() { return &standin::StandInCublasLt(); }
-Result<DnnOpener> DnnOfBench() { return DnnOpener{&standin::OpenDnn}; }
+Result<DnnFactory> DnnOfBench() { return DnnFactory{&standin::OpenDnn}; }
 
 }  // namespace gaccd

@@ -12,7 +12,7 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
-#include "daemon/engine/step_program.h"
+#include "daemon/engine/update_program.h"
 #include "daemon/train/update.h"
 #include "tests/support/engine_runs.h"
 

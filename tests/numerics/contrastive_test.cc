@@ -297,7 +297,7 @@ TEST(ContrastiveUpdatesTest, RanksTrainLikeOneRank) {
           constexpr std::int64_t kUpdates = 5;
           GACCD_ASSIGN_OR_RETURN(auto engine, MakePairEngine(setting, comm));
           GACCD_ASSIGN_OR_RETURN(auto batches, setting.Batches(comm.rank(), kUpdates));
-          const StepProgram program = TwoPassContrastive(setting.plan);
+          const UpdateProgram program = TwoPassContrastive(setting.plan);
           for (std::int64_t u = 0; u < kUpdates; ++u) {
             GACCD_RETURN_IF_ERROR(RunUpdate(*engine, *batches, program, {.update = u, .lr = 0.01}));
             GACCD_RETURN_IF_ERROR(engine->PopResult(true).status());

@@ -245,11 +245,11 @@ TEST(TokenWindowTest, KeepsCount) {
     return UpdateByHand(engine, plan, settings, [&](std::int64_t step) -> Status {
       GACCD_RETURN_IF_ERROR(engine.MicroStep(
           *batches.Next(), {.first = step == 0, .last = step + 1 == plan.accum_steps()}));
-      GACCD_ASSIGN_OR_RETURN(const WindowShare share, engine.Window());
+      GACCD_ASSIGN_OR_RETURN(const PartialUpdate share, engine.GetPartialUpdate());
       std::vector<float> gradients(elements);
       GACCD_RETURN_IF_ERROR(engine.Read(EngineBuffer::kGradients, 0, gradients));
-      GACCD_RETURN_IF_ERROR(engine.SetWindow(std::vector<float>(gradients.size()), {}));
-      return engine.SetWindow(gradients, share);
+      GACCD_RETURN_IF_ERROR(engine.SetPartialUpdate(std::vector<float>(gradients.size()), {}));
+      return engine.SetPartialUpdate(gradients, share);
     });
   };
   ExpectOk(RunThreadRanks(3, {}, [&](Communicator& comm) -> Status {

@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "daemon/engine/step_program.h"
+#include "daemon/engine/update_program.h"
 #include "daemon/train/update.h"
 #include "tests/ranks/cuda_engine_ranks.h"
 #include "tests/support/shard_runs.h"
@@ -47,8 +47,8 @@ TEST(CudaShardFailure, NamesHangingRank) {
   for (const RankOutcome& outcome : outcomes) {
     EXPECT_THAT(outcome.run, HasKind(ErrorKind::kUnavailable));
   }
-  EXPECT_THAT(outcomes[3].run, HasMessage(HasSubstr("the communicator of ranks 2, 3 (numbered "
-                                                    "from 0 in what follows): ")));
+  EXPECT_THAT(outcomes[3].run, HasMessage(HasSubstr("the communicator of ranks 2, 3 (renumbered "
+                                                    "from 0 below): ")));
   EXPECT_THAT(outcomes[3].run, HasMessage(HasSubstr("rank 0 on node1 did not enter")));
   EXPECT_EQ(standin::LiveNcclComms(), 0);
   for (const int device : {-1, 0, 1, 2, 3}) EXPECT_EQ(standin::LiveBytes(device), 0) << device;
@@ -69,7 +69,7 @@ TEST(CudaShardFailure, FailingGpuOfAStageReleasesEverything) {
     return {.update = [&test, first = true](Engine& engine, Prefetcher& batches, const Plan& plan,
                                             const UpdateSettings& settings) mutable -> Status {
       if (std::exchange(first, false)) standin::FailKernel(37, cudaErrorIllegalAddress);
-      const StepProgram program =
+      const UpdateProgram program =
           PipelineStageProgram(plan, test.schedule, test.stages, /*stage=*/0);
       return RunUpdate(engine, batches, program, settings);
     }};

@@ -241,8 +241,7 @@ TEST_F(NcclFailureTest, ParentFailsWithChildAndNamesItsOwnRank) {
     return comm.Poll();
   };
   const auto outcomes = RunUntilAllFail(3, {}, sum_in_part);
-  ExpectUnavailable(outcomes[1],
-                    "the communicator of ranks 1, 2 (numbered from 0 in what follows): ");
+  ExpectUnavailable(outcomes[1], "the communicator of ranks 1, 2 (renumbered from 0 below): ");
   ExpectUnavailable(outcomes[1], "rank 1 on node0 did not enter all-reduce #1");
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->missing, (std::vector<MissingRank>{{2, Absence::kBehind}}));
@@ -257,7 +256,7 @@ TEST_F(NcclFailureTest, RankOfAnotherNodeIsUnknown) {
   // The later one of the two may see that the other has given up.
   const bool first = outcomes[0].status.message().find("was not done after") != std::string::npos;
   ExpectUnavailable(outcomes[first ? 0 : 1],
-                    "1 other ranks of this node entered it; of 1 on other nodes nothing is known");
+                    "1 other ranks of this node entered it; 1 ranks on other nodes are unknown");
 }
 
 TEST_F(NcclFailureTest, KeepsFirstError) {

@@ -16,7 +16,7 @@ namespace gaccd::standin {
 // conv_standin.cc: loops over the formula of daemon/ops/image/conv2d.h, sums in f64.
 [[nodiscard]] std::unique_ptr<ConvPlan> MakeConvPlan(const ConvSpec& spec, cudaStream_t stream);
 
-// A DnnOpener.
+// A DnnFactory.
 Result<std::unique_ptr<DnnLibrary>> OpenDnn(const CudaContext& context);
 
 struct SdpaOptions {

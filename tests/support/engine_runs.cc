@@ -166,7 +166,7 @@ struct Setting {
 // Of as many pipelines as the case has ranks.
 int DataRank(const EngineCase& test, const Communicator& comm) { return comm.rank() / test.stages; }
 
-StepProgram SelectProgram(const EngineCase& test, const Model& model, const Plan& plan) {
+UpdateProgram SelectProgram(const EngineCase& test, const Model& model, const Plan& plan) {
   if (const auto& stage = model.stage()) {
     return PipelineStageProgram(plan, test.schedule, test.stages,
                                 static_cast<std::int64_t>(stage->stage));

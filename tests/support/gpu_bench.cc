@@ -12,7 +12,7 @@
 
 namespace gaccd {
 
-std::unique_ptr<CudaContext> MakeTestContext(const DnnOpener& dnn, CudaNumerics numerics) {
+std::unique_ptr<CudaContext> MakeTestContext(const DnnFactory& dnn, CudaNumerics numerics) {
   const CublasLtApi* api = CublasLtOfTest();
   if (api == nullptr) {
     auto loaded = ValueOrThrow(LoadCublasLt());

@@ -20,7 +20,7 @@
 namespace gaccd {
 
 // The context of a test. dnn: the library of attention and convolutions; null: own kernels.
-std::unique_ptr<CudaContext> MakeTestContext(const DnnOpener& dnn = nullptr,
+std::unique_ptr<CudaContext> MakeTestContext(const DnnFactory& dnn = nullptr,
                                              CudaNumerics numerics = {.deterministic = true});
 
 // A test of single kernels, as their makers make them for a node.
@@ -44,7 +44,7 @@ class GpuBench {
   struct Options {
     bool fuse = true;
     DType copy = DType::kF32;  // of the parameters, as the optimiser keeps it; f32: none
-    DnnOpener dnn = nullptr;
+    DnnFactory dnn = nullptr;
     bool dense = false;                               // without PadRows()
     CudaNumerics numerics = {.deterministic = true};  // nothing is timed
   };

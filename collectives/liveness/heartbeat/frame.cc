@@ -156,7 +156,7 @@ Result<Key> WelcomeKey(const Key& secret, std::int32_t rank, const Nonce& client
   return Sign(secret, text);
 }
 
-Status FillRandom(std::span<std::byte> bytes) {
+Status FillRandomBytes(std::span<std::byte> bytes) {
   const ssize_t filled = getrandom(bytes.data(), bytes.size(), 0);
   if (filled == static_cast<ssize_t>(bytes.size())) return Status::Ok();
   return {ErrorKind::kOs, StrCat("getrandom: wanted ", bytes.size(), " bytes, found ", filled, ": ",

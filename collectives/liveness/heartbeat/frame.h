@@ -19,7 +19,8 @@
 
 namespace gaccd::heartbeat {
 
-// Activity of the main thread of a rank. kLoad: waits for data, in training or evaluation.
+// Activity of the main thread of a rank. kLoad: waits for data, or prepares
+// micro-batches of another size.
 enum class Phase : std::uint8_t { kStart, kCompute, kReduce, kEvaluate, kSave, kLoad, kEnd };
 [[nodiscard]] std::string_view Name(Phase phase);  // "start", "compute", ...
 
@@ -70,6 +71,6 @@ using WireFrame = std::array<std::byte, kFrameBytes>;
 [[nodiscard]] Result<Key> WelcomeKey(const Key& secret, std::int32_t rank, const Nonce& client);
 
 // Random bytes from the kernel. kOs on failure.
-Status FillRandom(std::span<std::byte> bytes);
+Status FillRandomBytes(std::span<std::byte> bytes);
 
 }  // namespace gaccd::heartbeat

@@ -34,7 +34,7 @@ struct HubNotice {
 };
 
 Result<heartbeat::Listener> Open(int world, HubNotice* notice) {
-  GACCD_RETURN_IF_ERROR(heartbeat::FillRandom(notice->secret));
+  GACCD_RETURN_IF_ERROR(heartbeat::FillRandomBytes(notice->secret));
   GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> addresses, heartbeat::OwnAddresses());
   for (std::size_t i = 0; i < std::min(addresses.size(), HubNotice::kAddresses); ++i) {
     std::strncpy(notice->addresses[i].data(), addresses[i].c_str(), INET6_ADDRSTRLEN - 1);
@@ -52,7 +52,7 @@ HubAddress MakeHubAddress(const HubNotice& notice, bool same_machine) {
   }
   const auto own = heartbeat::OwnAddresses();
   if (own.ok() && !same_machine) {
-    hub.addresses = heartbeat::WithoutOwn(std::move(hub.addresses), *own);
+    hub.addresses = heartbeat::WithoutLocalAddresses(std::move(hub.addresses), *own);
   }
   return hub;
 }

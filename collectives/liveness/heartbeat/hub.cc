@@ -111,7 +111,7 @@ class Hub {
 
   void Welcome(Peer& peer, const Frame& hello) {
     Frame welcome{.type = FrameType::kWelcome};
-    if (!FillRandom(welcome.nonce).ok()) return;  // the peer times out and reports it
+    if (!FillRandomBytes(welcome.nonce).ok()) return;  // the peer times out and reports it
     const auto greeting = WelcomeKey(secret_, hello.rank, hello.nonce);
     const auto key = ConnectionKey(secret_, hello.rank, hello.nonce, welcome.nonce);
     if (!greeting.ok() || !key.ok()) return;

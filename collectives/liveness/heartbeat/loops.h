@@ -18,8 +18,8 @@ struct HubAddress {
 // Addresses of the hub for a member on another machine: without those that the member's machine has
 // too (loopback, a container bridge), where a different process could answer. All of them if no
 // others are left: tests run many nodes on one machine.
-[[nodiscard]] std::vector<std::string> WithoutOwn(std::vector<std::string> offered,
-                                                  const std::vector<std::string>& own);
+[[nodiscard]] std::vector<std::string> WithoutLocalAddresses(std::vector<std::string> offered,
+                                                             const std::vector<std::string>& own);
 
 // The error if ranks could not reach the hub: kConfig if the hub has no address for other nodes, so
 // that the job is not requeued to fail again; otherwise `status`.

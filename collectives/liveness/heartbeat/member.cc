@@ -71,7 +71,7 @@ class Member {
       return false;
 
     Frame hello{.type = FrameType::kHello, .rank = parts_.rank};
-    if (!FillRandom(hello.nonce).ok()) return false;
+    if (!FillRandomBytes(hello.nonce).ok()) return false;
     const auto greeting = WelcomeKey(hub_.secret, parts_.rank, hello.nonce);
     if (!greeting.ok()) return false;
     Connection connection(std::move(*socket), Direction::kToHub, hub_.secret);
@@ -150,8 +150,8 @@ Status ExplainAbsence(Status status, const std::vector<std::string>& offered, in
                  status.message())};
 }
 
-std::vector<std::string> WithoutOwn(std::vector<std::string> offered,
-                                    const std::vector<std::string>& own) {
+std::vector<std::string> WithoutLocalAddresses(std::vector<std::string> offered,
+                                               const std::vector<std::string>& own) {
   std::vector<std::string> others;
   std::ranges::remove_copy_if(offered, std::back_inserter(others), [&](const std::string& address) {
     return std::ranges::find(own, address) != own.end();

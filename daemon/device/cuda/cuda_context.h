@@ -42,7 +42,7 @@ struct CudaContextOptions {
   // Folder in which timed choices are kept between runs; empty: not kept.
   std::string choices_folder;
   const CublasLtApi* cublaslt = nullptr;  // not owned; LoadCublasLt() or a replacement
-  DnnOpener dnn = nullptr;                // FindCudnn() or a replacement; null: none
+  DnnFactory dnn = nullptr;               // FindCudnn() or a replacement; null: none
 };
 
 class CudaContext {

@@ -192,9 +192,9 @@ Result<std::unique_ptr<DnnLibrary>> OpenCudnn(CudaContext& context) {
 
 }  // namespace
 
-Result<DnnOpener> FindCudnn() {
+Result<DnnFactory> FindCudnn() {
   GACCD_RETURN_IF_ERROR(LoadCudnn().status());
-  return DnnOpener{&OpenCudnn};
+  return DnnFactory{&OpenCudnn};
 }
 
 }  // namespace gaccd

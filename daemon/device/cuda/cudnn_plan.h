@@ -8,6 +8,6 @@ namespace gaccd {
 
 // Returns the function that starts cuDNN on a GPU. kUnavailable, with the reason, if gaccd was
 // built without cudnn-frontend, or cuDNN is not found or too old (cudnn_api.h). Uses no GPU.
-Result<DnnOpener> FindCudnn();
+Result<DnnFactory> FindCudnn();
 
 }  // namespace gaccd

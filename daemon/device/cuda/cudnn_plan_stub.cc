@@ -3,7 +3,7 @@
 
 namespace gaccd {
 
-Result<DnnOpener> FindCudnn() {
+Result<DnnFactory> FindCudnn() {
   return Status(
       ErrorKind::kUnavailable,
       "this gaccd was built without cudnn-frontend, which tools/dev/cudnn_frontend fetches");

@@ -25,6 +25,6 @@ class DnnLibrary {
 };
 
 // Starts the library on the context's GPU. kUnavailable, with the reason, if that fails.
-using DnnOpener = std::function<Result<std::unique_ptr<DnnLibrary>>(CudaContext& context)>;
+using DnnFactory = std::function<Result<std::unique_ptr<DnnLibrary>>(CudaContext& context)>;
 
 }  // namespace gaccd

@@ -48,12 +48,12 @@ std::vector<MatmulChoice> MatmulChoices::ReadFile() {
   if (access(path_.c_str(), F_OK) != 0) return {};  // the first run on this GPU
   const Result<std::string> text = ReadSmallFile(path_, ErrorKind::kData);
   if (!text.ok()) {
-    AddNote(StrCat("kept choices of matrix products are not used: ", text.status().message()));
+    AddNote(StrCat("cached algorithms of matrix products are not used: ", text.status().message()));
     return {};
   }
   Result<std::vector<MatmulChoice>> choices = ParseMatmulChoices(text.value(), key_);
   if (choices.ok()) return std::move(choices).value();
-  AddNote(StrCat("kept choices of matrix products are not used: '", path_,
+  AddNote(StrCat("cached algorithms of matrix products are not used: '", path_,
                  "': ", choices.status().message()));
   return {};
 }
@@ -90,7 +90,7 @@ void MatmulChoices::Save() {
   if (!std::exchange(unsaved_, false) || folder_.empty()) return;
   const Status status = WriteFile();
   if (!status.ok()) {
-    AddNote(StrCat("choices of matrix products are not kept: ", status.message()));
+    AddNote(StrCat("algorithms of matrix products are not cached: ", status.message()));
   }
 }
 

@@ -132,7 +132,7 @@ struct Metric {
 };
 
 constexpr Metric kMetrics[] = {
-    {"gaccd_run_info", "gauge", "What is trained, and on what.",
+    {"gaccd_run_info", "gauge", "Model, device and software versions of the run.",
      [](const RunMetrics& run, Samples& out) {
        out.Info(run.figures.start, {{"name", "run"},
                                     {"model", "model"},
@@ -143,45 +143,45 @@ constexpr Metric kMetrics[] = {
                                     {"nccl", "nccl"},
                                     {"partition", "partition"}});
      }},
-    {"gaccd_build_info", "gauge", "The gaccd that trains it.",
+    {"gaccd_build_info", "gauge", "Version of gaccd that trains the run.",
      [](const RunMetrics& run, Samples& out) {
        out.Info(run.figures.start, {{"version", "version"}, {"revision", "git"}});
      }},
     {"gaccd_state", "gauge", "1 for the state of the run, 0 for the others.", States},
     {"gaccd_exit_code", "gauge", "Exit code of the newest attempt, once it ended.",
      [](const RunMetrics& run, Samples& out) { out(run.state.exit); }},
-    {"gaccd_ranks", "gauge", "Ranks that train it.",
+    {"gaccd_ranks", "gauge", "Ranks of the run.",
      [](const RunMetrics& run, Samples& out) { out(run.state.world); }},
     {"gaccd_attempt", "gauge", "Number of the newest attempt.",
      [](const RunMetrics& run, Samples& out) {
        const auto name = ParseAttemptName(run.state.attempt);
        out(std::int64_t{name ? name->number : 0});
      }},
-    {"gaccd_restarts_total", "counter", "Attempts but the first.",
+    {"gaccd_restarts_total", "counter", "Restarts of the run.",
      [](const RunMetrics& run, Samples& out) {
        out(std::max<std::int64_t>(0, run.figures.attempts - 1));
      }},
-    {"gaccd_step", "gauge", "Updates that the model has seen.",
+    {"gaccd_step", "gauge", "Updates applied to the current model.",
      [](const RunMetrics& run, Samples& out) { out(run.state.step); }},
     {"gaccd_steps_target", "gauge", "Updates of the whole training.",
      [](const RunMetrics& run, Samples& out) { out(run.state.steps_total); }},
-    {"gaccd_steps_total", "counter", "Updates that were done, also those done again.",
+    {"gaccd_steps_total", "counter", "Updates executed, including repeated ones.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.updates); }},
-    {"gaccd_lost_steps_total", "counter", "Updates that a later attempt did again.",
+    {"gaccd_lost_steps_total", "counter", "Updates that a later attempt repeated.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.lost_updates); }},
-    {"gaccd_skipped_steps_total", "counter", "Updates without a step of the optimizer.",
+    {"gaccd_skipped_steps_total", "counter", "Updates without an optimizer step.",
      [](const RunMetrics& run, Samples& out) {
        out("reason", "nonfinite", run.figures.skipped - run.figures.unlabelled);
        out("reason", "unlabelled", run.figures.unlabelled);
      }},
-    {"gaccd_samples_total", "counter", "Samples of all updates that were done.",
+    {"gaccd_samples_total", "counter", "Samples of all executed updates.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.samples); }},
     {"gaccd_tokens_total", "counter", "Tokens that counted in the loss of these updates.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.tokens); }},
     {"gaccd_model_flops_total", "counter",
-     "Floating-point operations of products for these samples.",
+     "Floating-point operations of matrix products for these samples.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.flops); }},
-    {"gaccd_peak_flops", "gauge", "Such operations per second that all GPUs can do, if known.",
+    {"gaccd_peak_flops", "gauge", "Peak floating-point operations per second of all GPUs.",
      [](const RunMetrics& run, Samples& out) {
        if (const auto& start = run.figures.start; start && start->Number("peak_flops")) {
          out(*start->Number("peak_flops") * start->Number("world").value_or(1));
@@ -189,11 +189,11 @@ constexpr Metric kMetrics[] = {
      }},
     {"gaccd_mfu_ratio", "gauge", "Model FLOPs utilization of the newest update, where known.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.step, "mfu_ratio"); }},
-    {"gaccd_batch_target_samples", "gauge", "Samples of an update, as asked for.",
+    {"gaccd_batch_target_samples", "gauge", "Requested samples of an update.",
      [](const RunMetrics& run, Samples& out) {
        out(run.figures.BatchNumber("target", "target_batch"));
      }},
-    {"gaccd_batch_effective_samples", "gauge", "Samples of an update, as planned.",
+    {"gaccd_batch_effective_samples", "gauge", "Planned samples of an update.",
      [](const RunMetrics& run, Samples& out) {
        out(run.figures.BatchNumber("target", "effective_batch"));
      }},
@@ -203,12 +203,12 @@ constexpr Metric kMetrics[] = {
      }},
     {"gaccd_plan_balance_ratio", "gauge", "Mean load of a rank over the largest load.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.plan, "balance_ratio"); }},
-    {"gaccd_step_duration_seconds", "histogram", "How long an update takes.",
+    {"gaccd_step_duration_seconds", "histogram", "Duration of an update.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.update_s); }},
     {"gaccd_phase_seconds_total", "counter", "Time of rank 0 in each phase.", Phases},
     {"gaccd_loss", "gauge", "Mean loss of the newest update.",
      [](const RunMetrics& run, Samples& out) { out.OrNan(run.figures.step, "loss"); }},
-    {"gaccd_gradient_norm", "gauge", "Norm of the gradient of the newest update, not clipped.",
+    {"gaccd_gradient_norm", "gauge", "Gradient norm of the newest update, before clipping.",
      [](const RunMetrics& run, Samples& out) { out.OrNan(run.figures.step, "grad_norm"); }},
     {"gaccd_learning_rate", "gauge", "Learning rate of the newest update.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.step, "lr"); }},
@@ -217,13 +217,13 @@ constexpr Metric kMetrics[] = {
        for (const auto& [metric, value] : run.figures.evals) out("metric", metric, value);
      }},
     {"gaccd_nonfinite_total", "counter",
-     "Updates whose loss or gradient was not finite, but for gradients that the loss scale of fp16 "
-     "made so.",
+     "Updates with a loss or gradient that was not finite, except for overflows of the fp16 loss "
+     "scale.",
      [](const RunMetrics& run, Samples& out) {
        out("what", "loss", run.figures.nonfinite_losses);
        out("what", "gradient", run.figures.nonfinite_gradients);
      }},
-    {"gaccd_straggler_rank", "gauge", "The rank that was busy for longest, if one was.",
+    {"gaccd_straggler_rank", "gauge", "Slowest rank of the newest update, if there is a straggler.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.step, "straggler_rank"); }},
     {"gaccd_straggler_ratio", "gauge", "Its busy time over the median of the ranks.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.step, "straggler_ratio"); }},
@@ -232,12 +232,12 @@ constexpr Metric kMetrics[] = {
      [](const RunMetrics& run, Samples& out) {
        for (const auto& [host, updates] : run.figures.stragglers) out("node", host, updates);
      }},
-    {"gaccd_rank_step_seconds", "gauge", "Mean update of each rank over its last minute.",
+    {"gaccd_rank_step_seconds", "gauge", "Mean duration of an update on each rank, last minute.",
      [](const RunMetrics& run, Samples& out) { out.AddRanks(run.ranks, "dur_s"); }},
     {"gaccd_rank_wait_seconds", "gauge",
-     "How long it waited for the slowest rank in such an update.",
+     "Mean time in which a rank waited for the slowest one per update.",
      [](const RunMetrics& run, Samples& out) { out.AddRanks(run.ranks, "wait_s"); }},
-    {"gaccd_rank_memory_bytes", "gauge", "Memory that it holds, without mapped files.",
+    {"gaccd_rank_memory_bytes", "gauge", "Resident memory of each rank, without mapped files.",
      [](const RunMetrics& run, Samples& out) { out.AddRanks(run.ranks, "memory_bytes"); }},
     {"gaccd_start_timestamp_seconds", "gauge", "Start of the run.",
      [](const RunMetrics& run, Samples& out) {
@@ -245,29 +245,28 @@ constexpr Metric kMetrics[] = {
      }},
     {"gaccd_last_step_timestamp_seconds", "gauge", "End of the newest update.",
      [](const RunMetrics& run, Samples& out) { out.At(run.figures.step); }},
-    {"gaccd_status_timestamp_seconds", "gauge", "When rank 0 last wrote STATUS.json.",
+    {"gaccd_status_timestamp_seconds", "gauge", "Time of the newest STATUS.json.",
      [](const RunMetrics& run, Samples& out) { out(run.written_s); }},
-    {"gaccd_job_end_timestamp_seconds", "gauge", "When SLURM ends the job.",
+    {"gaccd_job_end_timestamp_seconds", "gauge", "End of the job's time limit.",
      [](const RunMetrics& run, Samples& out) { out(run.job_end_s); }},
-    {"gaccd_eta_timestamp_seconds", "gauge", "When the training is expected to be complete.",
-     ExpectedEnd},
-    {"gaccd_checkpoint_last_success_timestamp_seconds", "gauge", "When the newest was committed.",
+    {"gaccd_eta_timestamp_seconds", "gauge", "Expected end of the training.", ExpectedEnd},
+    {"gaccd_checkpoint_last_success_timestamp_seconds", "gauge", "Time of the newest commit.",
      [](const RunMetrics& run, Samples& out) { out.At(run.figures.save); }},
-    {"gaccd_checkpoint_last_step", "gauge", "Updates that the newest checkpoint holds.",
+    {"gaccd_checkpoint_last_step", "gauge", "Updates in the newest checkpoint.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.save, "step"); }},
     {"gaccd_checkpoint_bytes", "gauge", "Size of the newest checkpoint, of all ranks.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.save, "bytes"); }},
-    {"gaccd_checkpoint_save_seconds", "histogram", "From its boundary until it is committed.",
+    {"gaccd_checkpoint_save_seconds", "histogram", "Duration of a save until its commit.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.save_s); }},
     {"gaccd_checkpoint_failures_total", "counter", "Saves that failed.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.failed_saves); }},
-    {"gaccd_errors_total", "counter", "Ranks that failed, by why.", Errors},
+    {"gaccd_errors_total", "counter", "Failed ranks by reason.", Errors},
     {"gaccd_log_lines_total", "counter", "Warnings and errors in the log of rank 0.", LogLines},
-    {"gaccd_goodput_ratio", "gauge", "Time in updates that count, over all time of the run.",
+    {"gaccd_goodput_ratio", "gauge", "Share of the run's time in updates that were not lost.",
      [](const RunMetrics& run, Samples& out) {
        if (run.figures.elapsed_s > 0) out(run.figures.good_s / run.figures.elapsed_s);
      }},
-    {"gaccd_badput_seconds_total", "counter", "The other time, by what it was for.",
+    {"gaccd_badput_seconds_total", "counter", "Time of the run that is not goodput, by cause.",
      [](const RunMetrics& run, Samples& out) {
        for (std::size_t i = 0; i < kBadputNames.size(); ++i) {
          out("reason", kBadputNames[i], run.figures.badput_s[i]);

@@ -130,7 +130,7 @@ PrometheusState PrometheusState::Read(const std::string& path, std::string* prob
   const std::string* const build = json ? json->text("build") : nullptr;
   const Json* const runs = json ? json->Find("runs") : nullptr;
   if (build == nullptr || runs == nullptr || runs->object() == nullptr) {
-    *problem = StrCat("'", path, "' is damaged, and is written anew");
+    *problem = StrCat("'", path, "' is damaged; it is created again");
   } else if (*build == Build()) {
     state.runs_->before = {runs->object()->begin(), runs->object()->end()};
   }

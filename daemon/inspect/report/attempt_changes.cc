@@ -117,7 +117,7 @@ std::vector<Change> LineChanges(const std::string& before, const std::string& af
   return changes;
 }
 
-std::vector<Change> JobChanges(const Attempt& before, const Attempt& after) {
+std::vector<Change> JobTextChanges(const Attempt& before, const Attempt& after) {
   const auto old = ReadSmallFile(before.folder + "/job.txtpb", ErrorKind::kData);
   const auto now = ReadSmallFile(after.folder + "/job.txtpb", ErrorKind::kData);
   return old.ok() && now.ok() ? LineChanges(*old, *now) : std::vector<Change>();

@@ -12,7 +12,7 @@ namespace gaccd {
 // Changes of env.json, sorted, without variables that differ at every start (SLURM_RESTART_COUNT),
 // and of the lines of job.txtpb. Empty if a file cannot be read.
 [[nodiscard]] std::vector<Change> EnvironmentChanges(const Attempt& before, const Attempt& after);
-[[nodiscard]] std::vector<Change> JobChanges(const Attempt& before, const Attempt& after);
+[[nodiscard]] std::vector<Change> JobTextChanges(const Attempt& before, const Attempt& after);
 // Changes between two run_start events: versions, nodes, devices.
 [[nodiscard]] std::vector<Change> StartChanges(const Event& before, const Event& after);
 

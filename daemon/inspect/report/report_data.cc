@@ -232,7 +232,7 @@ void AddChanges(const std::vector<Attempt>& attempts, ReportData* data) {
       for (Change& change : EnvironmentChanges(attempts[i - 1], attempts[i])) {
         one.changes.push_back(std::move(change));
       }
-      one.job_changes = JobChanges(attempts[i - 1], attempts[i]);
+      one.job_changes = JobTextChanges(attempts[i - 1], attempts[i]);
     }
     data->attempts.push_back(std::move(one));
   }

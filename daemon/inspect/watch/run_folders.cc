@@ -36,12 +36,12 @@ Status CheckMayRead(const std::string& folder) {
 Status NoRunFolder(const std::string& folder) {
   if (!PathExists(folder)) {
     return {ErrorKind::kUsage,
-            StrCat("'", folder, "' does not exist; expected what --run-dir was")};
+            StrCat("'", folder, "' does not exist; expected the folder given as --run-dir")};
   }
   return {ErrorKind::kUsage,
           StrCat("'", folder,
-                 "' is no run folder: it has none of STATUS.json, submit.jsonl, ledger.jsonl and "
-                 "attempts; expected what --run-dir was")};
+                 "' is not a run folder: it has no STATUS.json, submit.jsonl, ledger.jsonl and "
+                 "attempts; expected the folder given as --run-dir")};
 }
 
 Result<FoundRuns> FindRunFolders(const std::string& folder) {

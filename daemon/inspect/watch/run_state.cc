@@ -212,7 +212,7 @@ Result<RunState> ReadStatusFile(const std::string& folder, WallTime now) {
   if (!PathExists(path)) return RunState{.folder = folder};
   GACCD_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, ErrorKind::kData));
   const std::optional<RunStatus> status = ReadStatus(text);
-  if (!status) return Status(ErrorKind::kData, StrCat("'", path, "' is no state of a run"));
+  if (!status) return Status(ErrorKind::kData, StrCat("'", path, "' is not a run status"));
   const StepRecord& last = status->last;
   RunState state{.folder = folder,
                  .run = OnOneLine(status->identity.run),

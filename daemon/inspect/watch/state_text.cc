@@ -71,7 +71,7 @@ std::string PhaseText(const RunState& state) {
     return StrCat("submitted, ", state.slurm);
   }
   if (state.phase == RunPhase::kSubmitted) {
-    return StrCat("submitted, and has not begun since; whether it still waits: squeue --jobs=",
+    return StrCat("submitted, not started; to see if it is still pending: squeue --jobs=",
                   state.submitted);
   }
   if (state.no_rank_yet) {

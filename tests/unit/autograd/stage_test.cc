@@ -85,7 +85,7 @@ TEST(StageTest, SplitBackwardComputesSentGradientsFirst) {
   const StageEnds ends = ValueOrThrow(CutStage(cuts, 1, &divided, /*divide_backward=*/true));
   const std::vector<std::string> names = StageNodes(divided);
   ASSERT_EQ(names.size(), whole.nodes().size() + 1);
-  const auto turn = std::ranges::find(names, "turn");
+  const auto turn = std::ranges::find(names, "segment_boundary");
   EXPECT_THAT(std::vector(turn + 1, names.end()),
               UnorderedElementsAre("linear_weight_gradient", "bias_gradient"));
   EXPECT_EQ(divided.nodes()[static_cast<std::size_t>(turn - names.begin())].outputs[0],
@@ -93,7 +93,7 @@ TEST(StageTest, SplitBackwardComputesSentGradientsFirst) {
   // The first stage sends none, and has nothing to divide.
   Graph first = graph;
   ASSERT_OK(CutStage(cuts, 0, &first, /*divide_backward=*/true));
-  EXPECT_EQ(std::ranges::count(StageNodes(first), "turn"), 1);
+  EXPECT_EQ(std::ranges::count(StageNodes(first), "segment_boundary"), 1);
 }
 
 TEST(StageTest, RefusesValueThatBypassesCut) {

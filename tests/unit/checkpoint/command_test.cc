@@ -448,7 +448,7 @@ TEST(RunStateTest, RequiresSameModel) {
   EXPECT_THAT(CheckFits(manifest, layout, 0),
               IsError(ErrorKind::kConfig, "optimizer of 7424 bytes"));
   manifest.cursor.micro_step = 1;
-  EXPECT_FALSE(CheckFits(manifest, layout, 1856).ok()) << "a window without accumulators";
+  EXPECT_FALSE(CheckFits(manifest, layout, 1856).ok()) << "a partial update without accumulators";
   manifest.buffers.push_back(AccumulatorsBuffer(layout));
   EXPECT_TRUE(CheckFits(manifest, layout, 1856).ok());
   manifest.parameters[1].shape = {11};

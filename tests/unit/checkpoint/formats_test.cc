@@ -86,7 +86,7 @@ Manifest SmallManifest() {
     auto& shard = manifest.shards[static_cast<std::size_t>(rank)];
     shard.bytes = ShardBytes(MakeShardIdentity(manifest, rank));
     shard.sha256.fill(std::byte{9});
-    shard.window = {rank, 0.25};
+    shard.partial = {rank, 0.25};
     manifest.cursor.micro_step = 1;
   }
   manifest.cursor.best = {.evaluated = 3, .step = 2, .value = 0.5, .reference = 0.75, .waited = 1};
@@ -170,13 +170,13 @@ TEST(ManifestTest, RefusesInvalidValues) {
               HasSubstr("loss scale"));
   EXPECT_THAT(error([](Manifest& m) { m.cursor.loss_scale->growth_tracker = 4; }),
               HasSubstr("at most 3 updates old"));
-  EXPECT_THAT(error([](Manifest& m) { m.shards[1].window.samples = -1; }),
-              HasSubstr("window of rank 1"));
-  EXPECT_THAT(error([](Manifest& m) { m.shards[0].window.loss_sum = -0.5; }),
-              HasSubstr("window of rank 0"));
+  EXPECT_THAT(error([](Manifest& m) { m.shards[1].partial.samples = -1; }),
+              HasSubstr("partial update of rank 1"));
+  EXPECT_THAT(error([](Manifest& m) { m.shards[0].partial.loss_sum = -0.5; }),
+              HasSubstr("partial update of rank 0"));
   for (const double loss : {std::nan(""), std::numeric_limits<double>::infinity()}) {
-    EXPECT_THAT(error([&](Manifest& m) { m.shards[0].window.loss_sum = loss; }),
-                HasSubstr("window of rank 0"));
+    EXPECT_THAT(error([&](Manifest& m) { m.shards[0].partial.loss_sum = loss; }),
+                HasSubstr("partial update of rank 0"));
   }
   EXPECT_THAT(error([](Manifest& m) { m.cursor.micro_step = 0; }), HasSubstr("0 after none"));
   EXPECT_THAT(error([](Manifest& m) { m.shards.pop_back(); }), HasSubstr("expected 2 shards"));
@@ -190,7 +190,7 @@ TEST(ManifestTest, CountersFollowFromJob) {
   const auto error = [](const std::function<void(Manifest&)>& change) {
     Manifest manifest = SmallManifest();
     manifest.job_text = SmallRun::kJob;
-    for (ShardRecord& shard : manifest.shards) shard.window.samples = 4;  // 32 in 8 micro-steps
+    for (ShardRecord& shard : manifest.shards) shard.partial.samples = 4;  // 32 in 8 micro-steps
     change(manifest);
     EXPECT_TRUE(DecodeManifest("m", EncodeManifest(manifest)).ok());
     const Status status = CheckedJob(manifest).status();
@@ -209,8 +209,9 @@ TEST(ManifestTest, CountersFollowFromJob) {
   EXPECT_THAT(error([](Manifest& m) { m.cursor.samples = 2; }), HasSubstr("3 to 192 samples"));
   EXPECT_THAT(error([](Manifest& m) { m.cursor.samples = 193; }), HasSubstr("3 to 192 samples"));
   EXPECT_THAT(error([](Manifest& m) { m.cursor.micro_step = 8; }), HasSubstr("less than 8"));
-  EXPECT_THAT(error([](Manifest& m) { m.shards[1].window.samples = 5; }),
-              HasSubstr("window of rank 1: expected 4 samples after 1 micro-steps, found 5"));
+  EXPECT_THAT(
+      error([](Manifest& m) { m.shards[1].partial.samples = 5; }),
+      HasSubstr("partial update of rank 1: expected 4 samples after 1 micro-steps, found 5"));
   // The last update of an epoch takes what is left: 999 - 15 * 64 = 39, or 20 and 19 a rank.
   const auto in_epochs = [](Manifest& m, std::int64_t step, std::int64_t samples) {
     m.job_text += " epochs: 3";

@@ -58,7 +58,7 @@ TEST(RoundTripTest, TinyBuffersLeaveSomeRanksEmpty) {
   EXPECT_TRUE(run.Matches(*outcome->state));
 }
 
-TEST(RoundTripTest, WindowKeepsAccumulatorsOfEveryRank) {
+TEST(RoundTripTest, PartialUpdateKeepsAccumulatorsOfEveryRank) {
   const TempFolder folder;
   const SmallRun run;
   constexpr int kRanks = 3;
@@ -88,7 +88,7 @@ TEST(RoundTripTest, WindowKeepsAccumulatorsOfEveryRank) {
       const LoadedState& state = *outcome.state;
       EXPECT_EQ(state.generation.name(), "step-000000000005-micro-000002-e000001");
       EXPECT_EQ(state.manifest.cursor, cursor);
-      EXPECT_EQ(state.manifest.shards[2].window, (WindowShare{8, 2.5}));
+      EXPECT_EQ(state.manifest.shards[2].partial, (PartialUpdate{8, 2.5}));
       EXPECT_EQ(state.buffers[0], run.Parameters(5));
       // Another number of ranks cannot continue with the sums of these.
       EXPECT_EQ(state.buffers[2], ranks == kRanks ? accumulators(comm.rank()) : Bytes());

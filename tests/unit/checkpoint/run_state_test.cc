@@ -11,7 +11,7 @@ namespace gaccd {
 namespace {
 
 // A run that asks whether it may continue inside update 8.
-struct WindowOfRun {
+struct PartialRun {
   Job job = [] {
     Job small = tests::SmallRegression();
     small.batch = {.target = 32, .micro = 5, .last_cycle = LastCycle::kCarry};
@@ -24,32 +24,32 @@ struct WindowOfRun {
   bool has_divisors = true;  // in the checkpoint
 };
 
-TEST(RunStateTest, WindowRequiresSameMicroSteps) {
-  const WindowOfRun saved;
-  const auto check = [&](const std::function<void(WindowOfRun&)>& change) {
-    WindowOfRun now;
+TEST(RunStateTest, PartialUpdateRequiresSameMicroSteps) {
+  const PartialRun saved;
+  const auto check = [&](const std::function<void(PartialRun&)>& change) {
+    PartialRun now;
     change(now);
     const Manifest manifest{.cursor = {.step = 7, .micro_step = 1, .dataset_samples = 230},
                             .job_text = JobText(saved.job),
                             .plan = Plan::Make(saved.request).value(),
                             .has_divisors = now.has_divisors};
-    return CheckSameWindow(manifest, saved.job, now.job, Plan::Make(now.request).value(),
-                           now.by_length);
+    return CheckSamePartialUpdate(manifest, saved.job, now.job, Plan::Make(now.request).value(),
+                                  now.by_length);
   };
-  EXPECT_OK(check([](WindowOfRun&) {}));
+  EXPECT_OK(check([](PartialRun&) {}));
   struct {
     const char* what;
-    std::function<void(WindowOfRun&)> change;
+    std::function<void(PartialRun&)> change;
   } const cases[] = {
       {"the checkpoint has ranks 2, this job has 3",
-       [](WindowOfRun& now) { now.request.gpus_per_node = 3; }},
-      {"micro-batch 5, this job has 4", [](WindowOfRun& now) { now.request.micro_batch = 4; }},
-      {"micro-steps 4, this job has 7", [](WindowOfRun& now) { now.request.target_batch = 64; }},
-      {"by length off, this job has on", [](WindowOfRun& now) { now.by_length = true; }},
-      {"the divisor of the loss", [](WindowOfRun& now) { now.has_divisors = false; }},
-      {"the precision", [](WindowOfRun& now) { now.job.precision = Precision::kBF16; }},
+       [](PartialRun& now) { now.request.gpus_per_node = 3; }},
+      {"micro-batch 5, this job has 4", [](PartialRun& now) { now.request.micro_batch = 4; }},
+      {"micro-steps 4, this job has 7", [](PartialRun& now) { now.request.target_batch = 64; }},
+      {"by length off, this job has on", [](PartialRun& now) { now.by_length = true; }},
+      {"the divisor of the loss", [](PartialRun& now) { now.has_divisors = false; }},
+      {"the precision", [](PartialRun& now) { now.job.precision = Precision::kBF16; }},
       {"update 8 took 6 samples after 224, in this job it takes 32 after 224",
-       [](WindowOfRun& now) { now.job.epochs = 2; }},
+       [](PartialRun& now) { now.job.epochs = 2; }},
   };
   for (const auto& test : cases) {
     EXPECT_THAT(check(test.change), IsError(ErrorKind::kConfig, test.what));
@@ -58,7 +58,7 @@ TEST(RunStateTest, WindowRequiresSameMicroSteps) {
 
 TEST(RunStateTest, NetworkIncludesNoDropout) {
   const auto check = [](auto spec) {
-    Job saved = WindowOfRun().job;
+    Job saved = PartialRun().job;
     saved.model = {.architecture = spec};
     spec.dropout = 0.25;
     Job now = saved;

@@ -214,8 +214,9 @@ TEST_F(StallTest, AlarmsOncePerSaveDuringTraining) {
 
 TEST_F(StallTest, StopOfOneRankEndsWaitOnAll) {
   std::atomic<int> asked = 0;
-  const CheckpointOptions options = {
-      .give_up = [&] { return disk.reached && ++asked == 3 ? GiveUp::kAsked : GiveUp::kNo; }};
+  const CheckpointOptions options = {.give_up = [&] {
+    return disk.reached && ++asked == 3 ? GiveUp::kStopRequested : GiveUp::kNo;
+  }};
   const auto start = Clock::now();
   disk.Stall("shard-00001");
   ExpectOk(OnTwo(options, [&](auto&, auto& writer) -> Status {

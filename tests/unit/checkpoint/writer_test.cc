@@ -162,7 +162,7 @@ TEST(WriterTest, RetriesFailedSaveOnRequest) {
       VerifyGeneration(folder.Path("ckpt"), {.epoch = 1, .step = 2, .committed = true}).ok());
 }
 
-// Only a window takes more memory than the start of the run did.
+// Only a partial update takes more memory than the start of the run did.
 TEST(WriterTest, OutOfMemoryOnOneRankFailsSaveOnAll) {
 #ifdef GACCD_SANITIZED
   GTEST_SKIP() << "a sanitizer's allocator ends the program instead";

@@ -13,7 +13,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/config/fields.h"
 #include "daemon/config/job_text.h"
-#include "daemon/config/spelled.h"
+#include "daemon/config/kebab_case.h"
 #include "proto/field.pb.h"
 #include "proto/job.pb.h"
 #include "tests/support/status_matchers.h"
@@ -168,7 +168,7 @@ void ExpectNames(std::string_view path) {
     if (leaf.path != path) continue;
     const auto& values = *leaf.field->enum_type();
     for (int i = 0; i < values.value_count(); ++i) {
-      EXPECT_EQ(Name(static_cast<E>(i)), Spelled(values.value(i)->name())) << path;
+      EXPECT_EQ(Name(static_cast<E>(i)), ToKebabCase(values.value(i)->name())) << path;
     }
   }
 }

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
+#include "daemon/config/make_plan.h"
 #include "daemon/config/memory_flag.h"
-#include "daemon/config/plan_command.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd {

@@ -79,7 +79,7 @@ TEST_F(ChangedFilesTest, DetectsReplacedFile) {
   std::filesystem::copy_file(features_, copy);
   SetTime(copy, 1'000'000'000);
   std::filesystem::rename(copy, features_);
-  EXPECT_THAT(Change(*dataset), AllOf(HasSubstr(features_ + ": another file was put in its place"),
+  EXPECT_THAT(Change(*dataset), AllOf(HasSubstr(features_ + ": was replaced while in use"),
                                       HasSubstr("expected inode "), HasSubstr(", found ")));
 }
 

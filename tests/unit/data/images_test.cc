@@ -120,9 +120,8 @@ TEST_F(ImagesTest, ClassesAreFoldersInByteOrder) {
 TEST_F(ImagesTest, RefusesFoldersThatAreNoClasses) {
   ImagesSpec three = Source();
   three.classes = 3;
-  EXPECT_THAT(
-      Refused(ErrorKind::kData, three),
-      HasSubstr("for each class, 3 as images.classes says, found 2 folders: cat, dog; the"));
+  EXPECT_THAT(Refused(ErrorKind::kData, three),
+              HasSubstr("for each class, 3 (images.classes), found 2 folders: cat, dog; data"));
   fs::create_directories(folder_.Path("train/empty"));
   EXPECT_THAT(Refused(ErrorKind::kData, three),
               HasSubstr("train/empty: expected images of this class, found none"));

@@ -180,7 +180,7 @@ Walked Walk(const ScheduleRequest& request) {
   std::size_t next = 0;  // of request.later
   while (request.max_updates == 0 || std::ssize(updates) < request.max_updates) {
     if (next < request.later.size()) {
-      const LaterBatch& later = request.later[next];
+      const BatchChange& later = request.later[next];
       if (later.at_update == std::ssize(updates) ||
           (later.at_samples && taken >= *later.at_samples)) {
         batch = later.batch;
@@ -214,7 +214,7 @@ TEST(UpdateScheduleTest, ChangingBatchesEqualSequentialWalk) {
     request.batch = 1 + random(request.dataset_size);
     request.max_updates = request.epochs == 0 || random(3) == 0 ? 1 + random(40) : 0;
     for (std::int64_t i = 0; i < random(4); ++i) {
-      LaterBatch later{.batch = 1 + random(request.dataset_size)};
+      BatchChange later{.batch = 1 + random(request.dataset_size)};
       (random(2) == 0 ? later.at_update : later.at_samples) = 1 + random(50);
       request.later.push_back(later);
     }
@@ -235,7 +235,7 @@ TEST(UpdateScheduleTest, ChangingBatchesEqualSequentialWalk) {
 }
 
 TEST(UpdateScheduleTest, StagesAreConsecutive) {
-  const auto later = [](std::vector<LaterBatch> batches) {
+  const auto later = [](std::vector<BatchChange> batches) {
     return UpdateSchedule::Make(
         {.dataset_size = 100, .batch = 10, .epochs = 3, .later = std::move(batches)});
   };

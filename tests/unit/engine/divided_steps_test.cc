@@ -30,11 +30,12 @@ class PartsBackend : public FakeBackend {
  public:
   explicit PartsBackend(std::set<std::int64_t> sizes) : sizes_(std::move(sizes)) {}
 
-  Status MicroStep(const BatchView& batch, StepPlace place, std::int64_t, const float*) override {
+  Status MicroStep(const BatchView& batch, MicroStepPosition place, std::int64_t,
+                   const float*) override {
     EXPECT_TRUE(batch.samples == 0 || sizes_.contains(batch.samples)) << batch.samples;
     if (fails.erase(++calls) > 0 && batch.samples > 0) {
-      shortage_ = {ErrorKind::kOs, StrCat("none for ", batch.samples)};
-      return shortage_;
+      allocation_error_ = {ErrorKind::kOs, StrCat("none for ", batch.samples)};
+      return allocation_error_;
     }
     for (std::int64_t i = 0; i < batch.samples; ++i) {
       ids.push_back(batch.ids[i]);
@@ -44,11 +45,11 @@ class PartsBackend : public FakeBackend {
     places.push_back(place);
     return {};
   }
-  [[nodiscard]] Status shortage() const override { return shortage_; }
+  [[nodiscard]] Status allocation_error() const override { return allocation_error_; }
   Status PrepareSizes(const std::set<std::int64_t>& sizes) override {
     sizes_ = sizes;
-    shortage_ = {};
-    if (short_preparations-- > 0) shortage_ = {ErrorKind::kOs, "none for these sizes"};
+    allocation_error_ = {};
+    if (short_preparations-- > 0) allocation_error_ = {ErrorKind::kOs, "none for these sizes"};
     return {};
   }
   [[nodiscard]] EngineMemory memory() const override {
@@ -59,11 +60,11 @@ class PartsBackend : public FakeBackend {
   int calls = 0;
   int short_preparations = 0;
   std::vector<std::int64_t> ids;
-  std::vector<StepPlace> places;
+  std::vector<MicroStepPosition> places;
 
  private:
   std::set<std::int64_t> sizes_;
-  Status shortage_;
+  Status allocation_error_;
 };
 
 // An update of ragged micro-batches, whose ids, positions and features are numbered.
@@ -114,17 +115,20 @@ TEST(DividedStepsTest, RetriesAreReported) {
   backend.fails = {2};
   backend.short_preparations = 1;
   DividedSteps steps(ModelOfFakes(), {9, 10}, nullptr, backend);
+  std::vector<bool> preparing;
+  steps.SetOnPrepare([&](bool begins) { preparing.push_back(begins); });
   ASSERT_OK(RunParts(steps, {10, 9, 9}));
+  EXPECT_THAT(preparing, ElementsAre(true, false, true, false));
   ASSERT_EQ(steps.retries().size(), 2U);
-  const AllocationRetry& first = steps.retries()[0];
+  const AllocationRetryRecord& first = steps.retries()[0];
   EXPECT_EQ(first.step, 7);
-  EXPECT_EQ(first.micro_step, 1);
+  EXPECT_EQ(first.micro_step, 2);
   EXPECT_EQ(first.samples_before, 9);
   EXPECT_EQ(first.samples, 5);
   EXPECT_EQ(first.bytes_before, 1000);
   EXPECT_EQ(first.bytes, 500);
   EXPECT_EQ(first.reason, "none for 9");
-  const AllocationRetry& second = steps.retries()[1];
+  const AllocationRetryRecord& second = steps.retries()[1];
   EXPECT_EQ(second.samples_before, 5);
   EXPECT_EQ(second.samples, 3);
   EXPECT_EQ(second.reason, "none for these sizes");
@@ -153,7 +157,7 @@ TEST(DividedStepsTest, DoesNotRetryOtherErrors) {
   class Broken : public PartsBackend {
    public:
     using PartsBackend::PartsBackend;
-    Status MicroStep(const BatchView&, StepPlace, std::int64_t, const float*) override {
+    Status MicroStep(const BatchView&, MicroStepPosition, std::int64_t, const float*) override {
       return {ErrorKind::kOs, "no thread"};
     }
   } backend({4});

@@ -31,13 +31,13 @@ TEST_F(CudaEngineTest, ResumesInsideUpdate) {
     const auto save_and_restore = [&](std::int64_t done) -> Result<bool> {
       if (done != 3) return false;
       EXPECT_EQ(engine.optimizer_updates(), settings.update) << "this one has not ended";
-      GACCD_ASSIGN_OR_RETURN(const WindowShare share, engine.Window());
+      GACCD_ASSIGN_OR_RETURN(const PartialUpdate share, engine.GetPartialUpdate());
       std::vector<float> window(static_cast<std::size_t>(MakeCaseModel({}).layout().size()));
       GACCD_RETURN_IF_ERROR(engine.Read(EngineBuffer::kGradients, 0, window));
       EXPECT_EQ(share.samples,
                 plan.MicroBatch(0, 0) + plan.MicroBatch(0, 1) + plan.MicroBatch(0, 2));
-      GACCD_RETURN_IF_ERROR(engine.SetWindow(std::vector<float>(window.size()), {}));
-      GACCD_RETURN_IF_ERROR(engine.SetWindow(window, share));
+      GACCD_RETURN_IF_ERROR(engine.SetPartialUpdate(std::vector<float>(window.size()), {}));
+      GACCD_RETURN_IF_ERROR(engine.SetPartialUpdate(window, share));
       return false;
     };
     return RunUpdate(engine, batches, PlainAccumulation(plan), settings,
@@ -139,7 +139,7 @@ TEST_F(CudaEngineTest, ProbeIsOfFailedUpdate) {
   const auto probe = [&](const EngineChoice& choice, std::vector<float>* gradients) {
     const auto update = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
                             UpdateSettings settings) -> Status {
-      const StepProgram program = SelectProgramGenerator(test.loss, 0)(plan);
+      const UpdateProgram program = SelectProgramGenerator(test.loss, 0)(plan);
       settings.samples = program.samples + 1;  // more than will be counted
       GACCD_RETURN_IF_ERROR(RunUpdate(engine, batches, program, settings));
       settings.samples = 4 * program.samples;

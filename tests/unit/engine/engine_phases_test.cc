@@ -70,14 +70,16 @@ TEST(EnginePhasesTest, RunsEveryPhaseOnceInOrder) {
 
 TEST(EnginePhasesTest, WindowIsAccessibleOnlyInsideUpdate) {
   FakeEngine<> engine;
-  EXPECT_THAT((*engine).Window(), HasKind(ErrorKind::kInternal));
+  EXPECT_THAT((*engine).GetPartialUpdate(), HasKind(ErrorKind::kInternal));
   std::vector<float> gradients(static_cast<std::size_t>(ModelOfFakes().layout().size()));
-  EXPECT_THAT((*engine).SetWindow(gradients, {}), HasKind(ErrorKind::kInternal));
+  EXPECT_THAT((*engine).SetPartialUpdate(gradients, {}), HasKind(ErrorKind::kInternal));
   ASSERT_TRUE((*engine).Begin({.samples = 20}).ok());
-  ASSERT_TRUE((*engine).SetWindow(gradients, {.samples = 8, .loss_sum = 3, .divisor = 7}).ok());
-  EXPECT_EQ((*engine).Window().value(), (WindowShare{.samples = 8, .loss_sum = 3, .divisor = 7}));
+  ASSERT_TRUE(
+      (*engine).SetPartialUpdate(gradients, {.samples = 8, .loss_sum = 3, .divisor = 7}).ok());
+  EXPECT_EQ((*engine).GetPartialUpdate().value(),
+            (PartialUpdate{.samples = 8, .loss_sum = 3, .divisor = 7}));
   gradients.pop_back();
-  EXPECT_THAT((*engine).SetWindow(gradients, {}), HasKind(ErrorKind::kInternal));
+  EXPECT_THAT((*engine).SetPartialUpdate(gradients, {}), HasKind(ErrorKind::kInternal));
   EXPECT_FALSE((*engine).PopResult(true).value().has_value()) << "it has not ended";
 }
 
@@ -213,7 +215,7 @@ TEST(EnginePhasesTest, OptimizerUpdatesExcludeSkipped) {
   std::vector<NamedCall> restored = Phases();  // a window of 3 samples in place of the first 12
   restored[1].call = [](Engine& e) {
     const auto size = static_cast<std::size_t>(ModelOfFakes().layout().size());
-    return e.SetWindow(std::vector<float>(size), {.samples = 3, .divisor = 3});
+    return e.SetPartialUpdate(std::vector<float>(size), {.samples = 3, .divisor = 3});
   };
   ASSERT_TRUE(RunCalls(engine, restored).ok());
   EXPECT_THAT((*engine).PopResult(true),

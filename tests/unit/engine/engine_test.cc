@@ -110,7 +110,7 @@ TEST(EngineTest, GradientNoiseOfRaggedRanks) {
         GACCD_RETURN_IF_ERROR(
             engine.MicroStep(*batches.Next(), {.first = step == 0, .last = last}));
         if (!last) return Status::Ok();
-        GACCD_ASSIGN_OR_RETURN(const WindowShare window, engine.Window());
+        GACCD_ASSIGN_OR_RETURN(const PartialUpdate window, engine.GetPartialUpdate());
         RankShare share{.samples = static_cast<double>(window.samples)};
         share.gradient.resize(static_cast<std::size_t>(MakeCaseModel(test).layout().size()));
         GACCD_RETURN_IF_ERROR(engine.Read(EngineBuffer::kGradients, 0, share.gradient));
@@ -278,6 +278,41 @@ TEST(EngineTest, FailedAuditChangesNothing) {
                                          HasSubstr("the ranks counted 29"))));
     return Status::Ok();
   });
+}
+
+// The first update makes the bias of a hidden unit -Inf: ReLU turns its values into 0, so that no
+// later loss or gradient shows it.
+TEST(EngineTest, ParameterOverflowMakesNextUpdateNonFinite) {
+  for (const Sharding shard : {Sharding::kNone, Sharding::kOptimizer}) {
+    const EngineCase test{.ranks = 2,
+                          .micro = 4,
+                          .target = 16,
+                          .updates = 3,
+                          .optimizer = {.lr = 100, .kind = SgdSpec{}},
+                          .tolerate_nonfinite = true,
+                          .shard = shard};
+    const auto update = [](Engine& engine, Prefetcher& batches, const Plan& plan,
+                           const UpdateSettings& settings) {
+      const auto overflow = [&](std::int64_t done) -> Result<bool> {
+        if (settings.update != 0 || done != 1) return false;
+        const FlatLayout layout = MakeCaseModel({}).layout();
+        std::vector<float> gradients(static_cast<std::size_t>(layout.size()));
+        gradients[static_cast<std::size_t>(layout.entries()[1].offset)] = 1e38F;
+        GACCD_ASSIGN_OR_RETURN(const PartialUpdate share, engine.GetPartialUpdate());
+        GACCD_RETURN_IF_ERROR(engine.SetPartialUpdate(gradients, share));
+        return false;
+      };
+      return RunUpdate(engine, batches, PlainAccumulation(plan), settings,
+                       {.on_progress = {}, .should_stop = overflow});
+    };
+    for (const auto& run : RunRanks(test, {.update = update})) {
+      ASSERT_TRUE(run.ok()) << run.status().message();
+      EXPECT_TRUE(run->results[0].finite);
+      EXPECT_TRUE(std::isfinite(run->results[1].loss));
+      EXPECT_FALSE(run->results[1].finite);
+      EXPECT_FALSE(run->results[2].finite);
+    }
+  }
 }
 
 // RunEngine() compares what they give.

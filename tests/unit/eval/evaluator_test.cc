@@ -13,6 +13,7 @@
 #include "tests/support/slow_data.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/tick_counter.h"
 #include "tests/unit/train/fake_engine.h"
 
 namespace gaccd {
@@ -113,6 +114,33 @@ TEST(EvaluatorTest, ReportsWaitForData) {
   EXPECT_OK(evaluator.Evaluate(engine, {}, nullptr, {.reporter = reporter.get()}).status());
   EXPECT_TRUE(said);
   reporter->Finish(Status::Ok());
+}
+
+// The other rank would give up waiting for the sums.
+TEST(EvaluatorTest, SlowRankGivesSignsOfLife) {
+  class SlowBackend final : public tests::FakeBackend {
+   public:
+    Result<Evaluation> Evaluate(const BatchView& batch) override {
+      std::this_thread::sleep_for(std::chrono::milliseconds(slow ? 150 : 0));
+      Evaluation found{.samples = batch.samples, .divisor = 1};
+      found.ranks.resize(static_cast<std::size_t>(batch.samples));
+      found.best.resize(static_cast<std::size_t>(batch.samples));
+      return found;
+    }
+    bool slow = false;
+  };
+  ExpectOk(RunThreadRanks(2, {}, [&](Communicator& inner) -> Status {
+    TickCounter comm(inner);
+    const tests::EmptyDataset data(kEvaluated);
+    Evaluator evaluator(comm, data, 2, "tokens", {});  // 11 batches on rank 0, 10 on rank 1
+    tests::FakeEngine<SlowBackend> engine;
+    engine->slow = comm.rank() == 0;
+    GACCD_RETURN_IF_ERROR(evaluator.Evaluate(engine, {}, nullptr, {}).status());
+    if (comm.rank() == 0) {
+      EXPECT_GT(comm.ticks(), 0);
+    }
+    return Status::Ok();
+  }));
 }
 
 // After the third batch. Ranks with more batches than others are not asked after their last.

@@ -123,7 +123,7 @@ std::string AgreeOnLibrary(const DnnWork& work, Precision precision, bool one_la
   std::mutex mutex;
   std::set<std::string> answers;
   ExpectOk(RunThreadRanks(4, {}, [&](Communicator& comm) {
-    Result<DnnOpener> mine = DnnOpener([](const CudaContext&) {
+    Result<DnnFactory> mine = DnnFactory([](const CudaContext&) {
       return Result<std::unique_ptr<DnnLibrary>>(Status(ErrorKind::kInternal, "not asked"));
     });
     if (one_lacks && comm.rank() == 2) mine = Status(ErrorKind::kUnavailable, "no libcudnn.so.9");

@@ -158,7 +158,7 @@ class HubTest : public testing::Test {
   HubTest() {
     auto listener = ValueOrThrow(heartbeat::Listen(512));
     port_ = listener.port;
-    EXPECT_TRUE(heartbeat::FillRandom(secret_).ok());
+    EXPECT_TRUE(heartbeat::FillRandomBytes(secret_).ok());
     threads_.emplace_back([this, at = std::move(listener)]() mutable {
       heartbeat::RunHub(Parts(0), std::move(at), secret_);
     });
@@ -325,7 +325,7 @@ TEST_F(HubTest, RefusesReplayedMessages) {
 TEST(Heartbeat, RefusesReplayedWelcome) {
   auto listener = ValueOrThrow(heartbeat::Listen(16));
   heartbeat::Key secret{};
-  ASSERT_TRUE(heartbeat::FillRandom(secret).ok());
+  ASSERT_TRUE(heartbeat::FillRandomBytes(secret).ok());
   // Of a hello with another nonce, and one that no hello is in.
   std::vector<heartbeat::WireFrame> recorded;
   for (const heartbeat::Key& key :
@@ -353,9 +353,9 @@ TEST(Heartbeat, RefusesReplayedWelcome) {
 
 TEST(Heartbeat, OwnAddressIsNotHubOfAnotherMachine) {
   const std::vector<std::string> own{"10.0.0.2", "172.17.0.1", "127.0.0.1"};
-  EXPECT_EQ(heartbeat::WithoutOwn({"10.0.0.1", "172.17.0.1", "127.0.0.1"}, own),
+  EXPECT_EQ(heartbeat::WithoutLocalAddresses({"10.0.0.1", "172.17.0.1", "127.0.0.1"}, own),
             std::vector<std::string>{"10.0.0.1"});
-  EXPECT_EQ(heartbeat::WithoutOwn(own, own), own) << "one machine plays two";
+  EXPECT_EQ(heartbeat::WithoutLocalAddresses(own, own), own) << "one machine plays two";
 }
 
 TEST(Heartbeat, NamesFlagIfThereIsNoAddressForOtherNodes) {

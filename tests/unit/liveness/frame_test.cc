@@ -103,8 +103,8 @@ TEST(Frame, RefusesFramesWithoutHmac) {
 TEST(Frame, RandomBytesDiffer) {
   Nonce one{};
   Nonce two{};
-  ASSERT_TRUE(FillRandom(one).ok());
-  ASSERT_TRUE(FillRandom(two).ok());
+  ASSERT_TRUE(FillRandomBytes(one).ok());
+  ASSERT_TRUE(FillRandomBytes(two).ok());
   EXPECT_NE(one, two);
 }
 

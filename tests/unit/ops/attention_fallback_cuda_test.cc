@@ -20,7 +20,7 @@ class AttentionFallback : public testing::Test {
 
   // The warnings of two equal layers and of their gradients.
   static std::vector<std::string> CollectWarnings(DType dtype, const standin::SdpaOptions& options,
-                                                  const DnnOpener& opener = &standin::OpenDnn) {
+                                                  const DnnFactory& opener = &standin::OpenDnn) {
     standin::SetSdpa(options);
     const auto context = MakeTestContext(opener);
     const auto kernels = MakeCudaKernels(*context);

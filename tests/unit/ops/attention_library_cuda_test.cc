@@ -135,7 +135,7 @@ class Attentions {
 class AttentionLibrary : public testing::Test {
  protected:
   void SetUp() override {
-    const Result<DnnOpener> library = DnnOfTest();
+    const Result<DnnFactory> library = DnnOfTest();
     if (!library.ok()) {
       PrintSkip("attention by cuDNN", library.status().message());
       GTEST_SKIP() << library.status().message();

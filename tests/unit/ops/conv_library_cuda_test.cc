@@ -71,7 +71,7 @@ ConvOutcome Convolve(CudaContext& context, DType dtype, const ConvCase& c, DType
 }
 
 TEST(ConvLibrary, EqualsOwnConvolutionInF32) {
-  const Result<DnnOpener> library = DnnOfTest();
+  const Result<DnnFactory> library = DnnOfTest();
   if (!library.ok()) {
     PrintSkip("convolutions by cuDNN", library.status().message());
     GTEST_SKIP() << library.status().message();

@@ -102,8 +102,8 @@ TEST(StopSignals, BurstIsOneRequest) {
     raise(SIGTERM);
   });
   EXPECT_EQ((*signals)->request(), StopRequest::kStop) << "slurmstepd and srun both hand it on";
-  EXPECT_TRUE((*signals)->came(SIGUSR2) && (*signals)->came(SIGTERM));
-  EXPECT_FALSE((*signals)->came(SIGINT));
+  EXPECT_TRUE((*signals)->was_received(SIGUSR2) && (*signals)->was_received(SIGTERM));
+  EXPECT_FALSE((*signals)->was_received(SIGINT));
   const auto first = (*signals)->term_time();
   ASSERT_TRUE(first);
   EXPECT_GE(*first, before);

@@ -31,14 +31,14 @@ namespace fs = std::filesystem;
 const RunIdentity kCrashingRank{"run \"x\"\n", "77", 2, 17, "n3"};
 
 // How a child ended that ran `body` with a handler, as waitpid(2) has it.
-int EndOfChild(const std::string& path, const std::function<void(Place&)>& body) {
+int EndOfChild(const std::string& path, const std::function<void(RankPosition&)>& body) {
   const pid_t child = ::fork();
   if (child == 0) {
     const rlimit no_core{0, 0};
     ::setrlimit(RLIMIT_CORE, &no_core);
     // As without a sanitizer, whose own handlers would end the process by exit().
     for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) ::signal(signal, SIG_DFL);
-    Place place;
+    RankPosition place;
     place.step = 12;
     place.phase = "compute";
     place.micro_step = 3;
@@ -52,7 +52,7 @@ int EndOfChild(const std::string& path, const std::function<void(Place&)>& body)
 }
 
 // The signal that ended it; 0: it ended by itself.
-int SignalOfChild(const std::string& path, const std::function<void(Place&)>& body) {
+int SignalOfChild(const std::string& path, const std::function<void(RankPosition&)>& body) {
   const int result = EndOfChild(path, body);
   return WIFSIGNALED(result) ? WTERMSIG(result) : 0;
 }
@@ -65,7 +65,7 @@ class CrashHandlerTest : public testing::TestWithParam<int> {
 
 TEST_P(CrashHandlerTest, WritesRecordAndDiesOfItsSignal) {
   const int signal = GetParam();
-  EXPECT_EQ(SignalOfChild(Path(), [&](Place&) { ::raise(signal); }), signal);
+  EXPECT_EQ(SignalOfChild(Path(), [&](RankPosition&) { ::raise(signal); }), signal);
   const Object record = Parse(Content(Path()));
   EXPECT_EQ(Text(record, "ev"), "failure");
   EXPECT_EQ(Text(record, "run"), "run \"x\"\n");
@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(Signals, CrashHandlerTest,
 
 #ifndef GACCD_SANITIZED
 TEST_F(CrashHandlerTest, HandlesRealFault) {
-  const int signal = SignalOfChild(Path(), [](Place&) {
+  const int signal = SignalOfChild(Path(), [](RankPosition&) {
     volatile int* nowhere = nullptr;
     *nowhere = 1;
   });
@@ -99,7 +99,7 @@ TEST_F(CrashHandlerTest, HandlesRealFault) {
 TEST_F(CrashHandlerTest, NamesMissingMappedFile) {
   const std::string data = dir_.path() + "/data \"x\"";
   const std::string messages = dir_.path() + "/stderr";
-  const int result = EndOfChild(Path(), [&](Place&) {
+  const int result = EndOfChild(Path(), [&](RankPosition&) {
     ::dup2(::open(messages.c_str(), O_WRONLY | O_CREAT, 0600), STDERR_FILENO);
     std::ofstream(data) << std::string(100'000, 'x');
     const auto other = MappedFile::Open("/proc/self/exe");
@@ -125,7 +125,7 @@ TEST_F(CrashHandlerTest, HandlesTwoFaultsAtOnce) {
   for (int i = 0; i < 5; ++i) {
     fs::remove(Path());
     EXPECT_EQ(SignalOfChild(Path(),
-                            [](Place&) {
+                            [](RankPosition&) {
                               std::barrier together(2);
                               const auto fault = [&] {
                                 together.arrive_and_wait();
@@ -148,7 +148,7 @@ int Deeper(volatile char* above, int levels) {
 }
 
 TEST_F(CrashHandlerTest, HandlesStackOverflow) {
-  const int signal = SignalOfChild(Path(), [](Place&) {
+  const int signal = SignalOfChild(Path(), [](RankPosition&) {
     volatile char first = 1;
     Deeper(&first, 1'000'000);
   });
@@ -157,7 +157,7 @@ TEST_F(CrashHandlerTest, HandlesStackOverflow) {
 }
 
 TEST_F(CrashHandlerTest, HandlesStackOverflowOfAnotherThread) {
-  const int signal = SignalOfChild(Path(), [](Place&) {
+  const int signal = SignalOfChild(Path(), [](RankPosition&) {
     auto thread = StartThread("another", [] {
       volatile char first = 1;
       Deeper(&first, 1'000'000);
@@ -170,27 +170,28 @@ TEST_F(CrashHandlerTest, HandlesStackOverflowOfAnotherThread) {
 #endif
 
 TEST_F(CrashHandlerTest, HandlesFaultOfAnotherThread) {
-  EXPECT_EQ(SignalOfChild(Path(), [](Place&) { std::thread([] { ::abort(); }).join(); }), SIGABRT);
+  EXPECT_EQ(SignalOfChild(Path(), [](RankPosition&) { std::thread([] { ::abort(); }).join(); }),
+            SIGABRT);
   EXPECT_EQ(Number(Parse(Content(Path())), "signal"), SIGABRT);
 }
 
 TEST_F(CrashHandlerTest, DoesNotFollowLinks) {
   const std::string victim = dir_.path() + "/victim";
   fs::create_symlink(victim, Path());
-  EXPECT_EQ(SignalOfChild(Path(), [](Place&) { ::abort(); }), SIGABRT);
+  EXPECT_EQ(SignalOfChild(Path(), [](RankPosition&) { ::abort(); }), SIGABRT);
   EXPECT_FALSE(fs::exists(victim));
 }
 
 TEST_F(CrashHandlerTest, AllowsOnePerProcessAndRestoresSignals) {
   EXPECT_EQ(SignalOfChild(Path(),
-                          [&](Place& place) {
+                          [&](RankPosition& place) {
                             if (CrashHandler::Install(Path(), kCrashingRank, place, 0600))
                               ::_exit(2);
                           }),
             0);
   const pid_t child = ::fork();
   if (child == 0) {
-    Place place;
+    RankPosition place;
     CrashHandler::Install(Path(), kCrashingRank, place, 0600).reset();
     struct sigaction now {};
     ::sigaction(SIGXFSZ, nullptr, &now);

@@ -112,7 +112,7 @@ TEST_F(DataFaultsTest, ChangedFileEndsAllRanksAfterEpoch) {
     const auto statuses = Run(MakeJob(train, other), 3, 0, folder_.Path(StrCat("run", eval)),
                               [&] { std::ofstream(path, std::ios::app) << "more"; });
     for (const Status& status : statuses) {
-      EXPECT_THAT(status, IsError(ErrorKind::kData, path + ": was changed while it is in use"));
+      EXPECT_THAT(status, IsError(ErrorKind::kData, path + ": was changed while in use"));
     }
     EXPECT_TRUE(Evaluations(folder_.Path(StrCat("run", eval))).empty());
   }

@@ -42,7 +42,7 @@ class FakeBackend : public Backend {
   }
   Status SetInputs(const UpdateSlot&) override { return {}; }
   Result<bool> Idle(const UpdateSlot&) override { return true; }
-  Status MicroStep(const BatchView& batch, StepPlace, std::int64_t = 0,
+  Status MicroStep(const BatchView& batch, MicroStepPosition, std::int64_t = 0,
                    const float* = nullptr) override {
     page.sums.samples += static_cast<double>(batch.samples);
     page.sums.divisor += static_cast<double>(batch.samples);

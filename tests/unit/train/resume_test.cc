@@ -66,8 +66,8 @@ TEST_F(ResumeTest, ContinuesInsideUpdateWithSameMicroSteps) {
     std::filesystem::remove_all(ckpt());
     const auto left = Train(job, 3, 100, "never", stop);
     ASSERT_THAT(left, HasKind(ErrorKind::kTempFail));
-    const Generation window{.epoch = 1, .step = stop.update - 1, .micro_step = stop.done};
-    ASSERT_TRUE(std::filesystem::exists(ckpt() + "/" + window.name() + "/MANIFEST"))
+    const Generation partial{.epoch = 1, .step = stop.update - 1, .micro_step = stop.done};
+    ASSERT_TRUE(std::filesystem::exists(ckpt() + "/" + partial.name() + "/MANIFEST"))
         << left.status().message();
     const auto resumed = ValueOrThrow(Train(job, 3, 0, "auto"));
     EXPECT_EQ(resumed.first, stop.update - 1);
@@ -203,7 +203,7 @@ class HugeSampleTest : public ResumeTest {
   }
 };
 
-// A window whose loss is not finite would be taken for damaged.
+// A partial update whose loss is not finite would be taken for damaged.
 TEST_F(HugeSampleTest, NonFiniteWindowIsRepeated) {
   Job job = JobWith(std::numeric_limits<float>::max());
   job.batch.micro = 2;

@@ -33,7 +33,7 @@ using tests::FakeEngine;
 using tests::MakePlan;
 using tests::SmallRegression;
 
-const StepProgram kProgram{.computed = 5};
+const UpdateProgram kProgram{.computed = 5};
 
 // Asks to stop after micro-step 2.
 class StopInsideAgreement final : public StopAgreement {
@@ -92,7 +92,7 @@ TEST(RunCheckpointerTest, RepeatsWindowThatCannotContinue) {
   StopInsideAgreement stops(*comm, StopAction::kSaveStop);
   RunCheckpointer control(*comm);
   control.BeginRun(&stops, &progress, &summary);
-  const StepProgram program = SegmentBySegment(
+  const UpdateProgram program = SegmentBySegment(
       *Plan::Make({.nodes = 1, .gpus_per_node = 1, .micro_batch = 4, .target_batch = 12}), 1);
   EXPECT_TRUE(control.InterruptsUpdate(6, 5, program).value());
   EXPECT_THAT(control.StopInside(),

@@ -184,7 +184,7 @@ TEST_F(SpeedResumeTest, ReusesMeasuredLoadsOnSameHosts) {
   ASSERT_TRUE(elsewhere.ok()) << elsewhere.status().message();
   EXPECT_EQ(elsewhere->loads, LoadsText(*MakePlan(job, 2)));
   EXPECT_EQ(elsewhere->warnings,
-            "the loads of the checkpoint are not taken, as its ranks ran on 2xnode0, and these "
+            "the loads of the checkpoint are not used: its ranks ran on 2xnode0, and these "
             "run on 1xnode0,1xnode1\n");
   ranks_per_node_ = 0;
   loads_ = {};

@@ -237,7 +237,7 @@ TEST(ShareOffendersTest, FailureOfOneRankEndsSearchOnAllRanks) {
 // label.
 class PoisonedBackend final : public tests::FakeBackend {
  public:
-  Status MicroStep(const BatchView& batch, StepPlace place, std::int64_t first,
+  Status MicroStep(const BatchView& batch, MicroStepPosition place, std::int64_t first,
                    const float* row_gradients) override {
     ++micro_steps;
     const std::int64_t* const end = batch.ids + batch.samples;

@@ -75,7 +75,7 @@ std::string ErrorLine(const Status& status) {
   return StrCat("{\"error\": \"", text, "\"}");
 }
 
-std::string Answer(const std::string& line, std::unique_ptr<GpuCase>& open) {
+std::string InferenceOutput(const std::string& line, std::unique_ptr<GpuCase>& open) {
   std::istringstream words(line);
   std::string verb;
   words >> verb;
@@ -109,7 +109,7 @@ std::string Answer(const std::string& line, std::unique_ptr<GpuCase>& open) {
 int main() {
   std::unique_ptr<gaccd::GpuCase> open;
   for (std::string line; std::getline(std::cin, line);) {
-    std::cout << gaccd::Answer(line, open) << std::endl;
+    std::cout << gaccd::InferenceOutput(line, open) << std::endl;
   }
   return 0;
 }

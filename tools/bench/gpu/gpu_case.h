@@ -76,7 +76,7 @@ Result<DeviceBuffer> RandomBuffer(std::size_t bytes, bool bf16, const char* what
 Result<DeviceBuffer> BufferOfOne(const void* value, std::size_t bytes, const char* what);
 // The libraries of this machine, where null is cuBLASLt's: libraries_of_bench.cc; or stand-ins.
 [[nodiscard]] const CublasLtApi* CublasLtOfBench();
-[[nodiscard]] Result<DnnOpener> DnnOfBench();
+[[nodiscard]] Result<DnnFactory> DnnOfBench();
 // copy.cu. REQUIRES: a multiple of 16 bytes.
 Status EnqueueCopy(cudaStream_t stream, const void* from, void* to, std::int64_t bytes);
 

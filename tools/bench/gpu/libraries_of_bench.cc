@@ -4,6 +4,6 @@
 namespace gaccd {
 
 const CublasLtApi* CublasLtOfBench() { return nullptr; }
-Result<DnnOpener> DnnOfBench() { return FindCudnn(); }
+Result<DnnFactory> DnnOfBench() { return FindCudnn(); }
 
 }  // namespace gaccd

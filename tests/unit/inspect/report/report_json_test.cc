@@ -431,7 +431,7 @@ TEST_F(ReportTest, WritesToRunFolderOrGivenPath) {
   EXPECT_THAT(page, HasSubstr("\"run\":\"a \\u003c/script>"));
   EXPECT_THAT(page, Not(HasSubstr("\"sample\""))) << "the data of the run is in its place";
   EXPECT_THAT(RunReportCommand({.folders = {run_.Path("attempts")}}),
-              IsError(ErrorKind::kUsage, "is no run folder"));
+              IsError(ErrorKind::kUsage, "is not a run folder"));
 }
 
 }  // namespace

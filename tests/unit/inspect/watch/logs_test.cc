@@ -176,7 +176,7 @@ TEST_F(LogsTest, FollowsStaleOrRequeuedRun) {
 
 TEST_F(LogsTest, UnstartedRunHasNoAttempts) {
   const auto print = [&] { return RunLogsCommand({.folder = run_.path()}); };
-  EXPECT_THAT(print(), IsError(ErrorKind::kUsage, "is no run folder"));
+  EXPECT_THAT(print(), IsError(ErrorKind::kUsage, "is not a run folder"));
   run_.Append("submit.jsonl", StrCat(R"({"v":1,"ts":")", At(1), R"(","jobs":"812"})", "\n"));
   EXPECT_THAT(print(), IsError(ErrorKind::kUsage, "has no attempts yet: job 812 has not begun"));
 }

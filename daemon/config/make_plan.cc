@@ -1,4 +1,4 @@
-#include "daemon/config/plan_command.h"
+#include "daemon/config/make_plan.h"
 
 #include <optional>
 #include <utility>

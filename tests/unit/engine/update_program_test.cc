@@ -1,4 +1,4 @@
-#include "daemon/engine/step_program.h"
+#include "daemon/engine/update_program.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ Plan MakePlan(std::int64_t ranks, std::int64_t micro, std::int64_t target) {
 }
 
 TEST(StepProgramTest, PlainAccumulationReducesOnceAfterAllMicroSteps) {
-  const StepProgram program = PlainAccumulation(MakePlan(3, 4, 25));
+  const UpdateProgram program = PlainAccumulation(MakePlan(3, 4, 25));
   const std::vector<Instruction> expected = {
       {InstructionKind::kMicroStep, 0}, {InstructionKind::kMicroStep, 1},
       {InstructionKind::kMicroStep, 2}, {InstructionKind::kReduce},
@@ -25,13 +25,14 @@ TEST(StepProgramTest, PlainAccumulationReducesOnceAfterAllMicroSteps) {
 }
 
 TEST(StepProgramTest, OneMicroBatchIsFirstAndLast) {
-  const StepProgram program = PlainAccumulation(MakePlan(2, 4, 8));
+  const UpdateProgram program = PlainAccumulation(MakePlan(2, 4, 8));
   EXPECT_TRUE(program.is_first(program.instructions[0]));
   EXPECT_TRUE(program.is_last(program.instructions[0]));
 }
 
 TEST(StepProgramTest, ContrastiveUpdatesEncodeAllBeforeTheFirstMicroStep) {
-  const StepProgram program = SelectProgramGenerator(LossKind::kContrastive, 0)(MakePlan(2, 4, 16));
+  const UpdateProgram program =
+      SelectProgramGenerator(LossKind::kContrastive, 0)(MakePlan(2, 4, 16));
   const std::vector<Instruction> expected = {
       {InstructionKind::kEncode, 0},    {InstructionKind::kEncode, 1},
       {InstructionKind::kContrast},     {InstructionKind::kMicroStep, 0},
@@ -45,7 +46,7 @@ TEST(StepProgramTest, ContrastiveUpdatesEncodeAllBeforeTheFirstMicroStep) {
 }
 
 TEST(StepProgramTest, RunsSegmentForAllMicroBatchesBeforeNext) {
-  const StepProgram program =
+  const UpdateProgram program =
       SelectProgramGenerator(LossKind::kMeanSquaredError, 2)(MakePlan(3, 4, 24));
   std::vector<Instruction> expected;
   for (const std::int64_t segment : {0, 1, 2}) {
@@ -65,15 +66,15 @@ TEST(StepProgramTest, RunsSegmentForAllMicroBatchesBeforeNext) {
 
 TEST(StepProgramTest, DescribesPositionByMicroStepsAndPasses) {
   const Plan plan = MakePlan(3, 4, 24);
-  const StepProgram plain = PlainAccumulation(plan);
+  const UpdateProgram plain = PlainAccumulation(plan);
   EXPECT_EQ(DescribePosition(plain, 1), "after micro-step 1");
-  const StepProgram segments = SegmentBySegment(plan, 2);
+  const UpdateProgram segments = SegmentBySegment(plan, 2);
   EXPECT_EQ(DescribePosition(segments, 1), "after micro-step 1 of 2 in pass 1 of 3");
   EXPECT_EQ(DescribePosition(segments, 2), "after micro-step 2 of 2 in pass 1 of 3");
   EXPECT_EQ(DescribePosition(segments, 3), "after pass 1 of 3");
   EXPECT_EQ(DescribePosition(segments, 4), "after micro-step 1 of 2 in pass 2 of 3");
   EXPECT_EQ(DescribePosition(segments, 7), "after micro-step 1 of 2 in pass 3 of 3");
-  const StepProgram contrastive = TwoPassContrastive(plan);
+  const UpdateProgram contrastive = TwoPassContrastive(plan);
   EXPECT_EQ(DescribePosition(contrastive, 3), "after pass 1 of 2");
   EXPECT_EQ(DescribePosition(contrastive, 4), "after micro-step 1 of 2 in pass 2 of 2");
 }

@@ -1,4 +1,4 @@
-// StepProgram: the instructions of one update. It depends only on the plan, so that every rank
+// UpdateProgram: the instructions of one update. It depends only on the plan, so that every rank
 // issues the same collectives in the same order, even without samples. Immutable.
 #pragma once
 
@@ -39,7 +39,7 @@ struct Instruction {
 };
 
 // A position is the number of executed instructions.
-struct StepProgram {
+struct UpdateProgram {
   std::vector<Instruction> instructions;
   std::int64_t samples = 0;        // over all ranks: what the audit expects
   std::int64_t micro_batches = 0;  // of this update, on every rank; some may be empty
@@ -63,28 +63,28 @@ struct StepProgram {
 // Text for users of a position inside an update: "after micro-step 2". If the program does not
 // continue: "after micro-step 2 of 18 in pass 3 of 7", where a pass covers all micro-batches
 // between two collectives, or "after pass 3 of 7". REQUIRES: 1 <= position <= computed.
-[[nodiscard]] std::string DescribePosition(const StepProgram& program, std::int64_t position);
+[[nodiscard]] std::string DescribePosition(const UpdateProgram& program, std::int64_t position);
 
 // One micro-step per micro-batch. The live buffers inside it are the accumulators, the sample count
-// and the sum of losses (WindowShare).
-[[nodiscard]] StepProgram PlainAccumulation(const Plan& plan);
+// and the sum of losses (PartialUpdate).
+[[nodiscard]] UpdateProgram PlainAccumulation(const Plan& plan);
 
 // For losses that compare every sample with all others: encodes all micro-batches, computes the
 // loss over the samples of all ranks and the gradient of each representation, then runs the
 // micro-steps. If interrupted it restarts: representations are not saved.
-[[nodiscard]] StepProgram TwoPassContrastive(const Plan& plan);
+[[nodiscard]] UpdateProgram TwoPassContrastive(const Plan& plan);
 
 // For models with `update_sums` sums over the update, for example batch norm statistics: all
 // micro-batches run a segment of the graph, the ranks add a sum, and so on for the next segment. If
 // interrupted it restarts: activations are not saved.
-[[nodiscard]] StepProgram SegmentBySegment(const Plan& plan, std::int64_t update_sums);
+[[nodiscard]] UpdateProgram SegmentBySegment(const Plan& plan, std::int64_t update_sums);
 
 // For one pipeline stage: its forwards and backwards in the order of the schedule. The lists of the
 // stages differ before the reduction, so the update cannot be interrupted.
-[[nodiscard]] StepProgram PipelineStageProgram(const Plan& plan, PipelineSchedule schedule,
-                                               std::int64_t stages, std::int64_t stage);
+[[nodiscard]] UpdateProgram PipelineStageProgram(const Plan& plan, PipelineSchedule schedule,
+                                                 std::int64_t stages, std::int64_t stage);
 
-using ProgramGenerator = std::function<StepProgram(const Plan& plan)>;
+using ProgramGenerator = std::function<UpdateProgram(const Plan& plan)>;
 // The generator for a job with this loss and a model with `update_sums` sums over the update.
 [[nodiscard]] ProgramGenerator SelectProgramGenerator(LossKind loss, std::int64_t update_sums);
 

@@ -7,9 +7,9 @@
 
 namespace gaccd {
 
-class Numbers {
+class RandomStream {
  public:
-  explicit Numbers(std::uint64_t key) : key_(key) {}
+  explicit RandomStream(std::uint64_t key) : key_(key) {}
 
   double Uniform(double low, double high) {
     const double share = static_cast<double>(StreamValue(key_, next_++) >> 11) * 0x1p-53;

@@ -1,4 +1,4 @@
-#include "daemon/engine/step_program.h"
+#include "daemon/engine/update_program.h"
 
 #include <algorithm>
 #include <span>
@@ -8,17 +8,17 @@
 namespace gaccd {
 namespace {
 
-StepProgram Empty(const Plan& plan) {
+UpdateProgram Empty(const Plan& plan) {
   return {.samples = plan.effective_batch(), .micro_batches = plan.accum_steps()};
 }
 
-void AddForEachMicroBatch(StepProgram* program, InstructionKind kind, std::int64_t segment = 0) {
+void AddForEachMicroBatch(UpdateProgram* program, InstructionKind kind, std::int64_t segment = 0) {
   for (std::int64_t i = 0; i < program->micro_batches; ++i) {
     program->instructions.push_back({kind, i, segment});
   }
 }
 
-void AddEnding(StepProgram* program) {
+void AddEnding(UpdateProgram* program) {
   program->computed = std::ssize(program->instructions);
   for (const InstructionKind kind :
        {InstructionKind::kReduce, InstructionKind::kMeasure, InstructionKind::kAudit,
@@ -34,7 +34,7 @@ bool EndsPass(const Instruction& instruction) {
 
 }  // namespace
 
-std::string DescribePosition(const StepProgram& program, std::int64_t position) {
+std::string DescribePosition(const UpdateProgram& program, std::int64_t position) {
   if (program.resumable) return StrCat("after micro-step ", position);
   const std::span all =
       std::span(program.instructions).first(static_cast<std::size_t>(program.computed));
@@ -47,15 +47,15 @@ std::string DescribePosition(const StepProgram& program, std::int64_t position) 
                 " in pass ", of_passes);
 }
 
-StepProgram PlainAccumulation(const Plan& plan) {
-  StepProgram program = Empty(plan);
+UpdateProgram PlainAccumulation(const Plan& plan) {
+  UpdateProgram program = Empty(plan);
   AddForEachMicroBatch(&program, InstructionKind::kMicroStep);
   AddEnding(&program);
   return program;
 }
 
-StepProgram TwoPassContrastive(const Plan& plan) {
-  StepProgram program = Empty(plan);
+UpdateProgram TwoPassContrastive(const Plan& plan) {
+  UpdateProgram program = Empty(plan);
   program.resumable = false;
   program.passes = 2;
   AddForEachMicroBatch(&program, InstructionKind::kEncode);
@@ -65,8 +65,8 @@ StepProgram TwoPassContrastive(const Plan& plan) {
   return program;
 }
 
-StepProgram SegmentBySegment(const Plan& plan, std::int64_t update_sums) {
-  StepProgram program = Empty(plan);
+UpdateProgram SegmentBySegment(const Plan& plan, std::int64_t update_sums) {
+  UpdateProgram program = Empty(plan);
   program.resumable = false;
   for (std::int64_t segment = 0; segment <= update_sums; ++segment) {
     AddForEachMicroBatch(&program, InstructionKind::kSegment, segment);
@@ -78,9 +78,9 @@ StepProgram SegmentBySegment(const Plan& plan, std::int64_t update_sums) {
   return program;
 }
 
-StepProgram PipelineStageProgram(const Plan& plan, PipelineSchedule schedule, std::int64_t stages,
-                                 std::int64_t stage) {
-  StepProgram program = Empty(plan);
+UpdateProgram PipelineStageProgram(const Plan& plan, PipelineSchedule schedule, std::int64_t stages,
+                                   std::int64_t stage) {
+  UpdateProgram program = Empty(plan);
   program.resumable = false;
   program.interruptible = false;
   for (const PipelineAction& action :
