@@ -214,7 +214,7 @@ batch { target: 6000 }  optimizer { lr: 0.01 adamw {} }
             self.assertEqual((done.returncode, "--memory=SIZE" in done.stderr), (64, True), done.stderr)
             done = plan("--memory=20MB")
             self.assertEqual(done.returncode, 78)
-            self.assertRegex(done.stderr, r"needs \d+ bytes .* micro-batches of 1, .* and may use 4000000 ")
+            self.assertRegex(done.stderr, r"needs \d+ bytes .* micro-batches of 1, .*; the limit is 4000000 ")
             self.assertEqual(plan().returncode, 0)
 
     def test_json_is_one_valid_line_with_the_promised_keys(self):
@@ -360,7 +360,7 @@ class JsonTest(unittest.TestCase):
             self.assertEqual((listed["step"], listed["state"]), (3, "complete"))
             [verified] = self.lines("ckpt", "verify", folder)
             self.assertEqual(verified["state"], "ok")
-            self.assertIn("ckpt verify reads the bytes", run("ckpt", "ls", folder).stdout)
+            self.assertIn("ckpt verify checks the contents", run("ckpt", "ls", folder).stdout)
             [verdict] = self.lines("verdict", f"--attempt-dir={folder}/attempts/latest")
             self.assertEqual(" ".join(verdict), "attempt verdict exit held reason suspect_hosts")
             self.assertEqual((verdict["verdict"], verdict["exit"]), ("done", 0))

@@ -165,7 +165,7 @@ TEST(FlagsTest, MicroBatchFromMemory) {
   EXPECT_FALSE(
       SetsJobField(ParseOk({"train", "--micro-batch=7", "--set=batch.micro=auto"}), "batch.micro"));
   EXPECT_NE(SharedFlagsText(flags), SharedFlagsText(given));
-  EXPECT_THAT(UsageError({"train", "--memory=80GB"}), HasSubstr("needs --micro-batch=auto"));
+  EXPECT_THAT(UsageError({"train", "--memory=80GB"}), HasSubstr("limit of --micro-batch=auto"));
   EXPECT_THAT(UsageError({"train", "--micro-batch=auto", "--memory=80"}), HasSubstr("its unit"));
   EXPECT_THAT(UsageError({"plan", "--micro-batch=auto"}), HasSubstr("needs --job=FILE"));
   EXPECT_THAT(UsageError({"eval", "--micro-batch=auto"}), HasSubstr("found auto"));

@@ -209,7 +209,7 @@ TEST_F(MatmulChoicesTest, ReportsUnwritableFolder) {
   MatmulChoices choices("/proc/gaccd", Key());
   choices.Add(Choice(32, 1), Source::kTimed);
   choices.Save();
-  EXPECT_THAT(choices.DrainNotes(), Contains(HasSubstr("not kept")));
+  EXPECT_THAT(choices.DrainNotes(), Contains(HasSubstr("not cached")));
 }
 
 // At every moment the file is whole and has the choice that was there before. Two writers at the

@@ -218,7 +218,7 @@ TEST(MemoryChoice, RanksWithDifferentLimitsAgree) {
 
 TEST(MemoryChoice, AllRanksNameRankWithoutMemory) {
   for (const Status& status : ChooseWithLimits({100, 9, 50}).status) {
-    EXPECT_THAT(status, IsError(ErrorKind::kConfig, "rank 1", "11 bytes", "may use 9"));
+    EXPECT_THAT(status, IsError(ErrorKind::kConfig, "rank 1", "11 bytes", "the limit is 9 "));
   }
 }
 

@@ -218,7 +218,7 @@ TEST_F(SavingCheckpointerTest, FailedSaveSaysWhetherAnotherRemains) {
   EXPECT_THAT(said, HasSubstr("step-000000000002-e000001 failed (1 in a row), this attempt has "
                               "saved none"));
   EXPECT_THAT(said, HasSubstr("step-000000000006-e000001 failed (1 in a row), the previous one "
-                              "remains"));
+                              "is kept"));
 }
 
 // The folder of the first cannot be made.
