@@ -58,6 +58,7 @@ Result<ImageShards> FindImageFiles(const ImagesSpec& source, const Opening& open
     return Status(ErrorKind::kData,
                   StrCat(path, ": expected a folder of images for each class, ", source.classes,
                          " as images.classes says, found ", FoldersText(classes),
+                         classes.empty() ? " (tar files are given as 'FOLDER/*.tar')" : "",
                          "; the folders of data.train and data.eval, images.classes of both and "
                          "the classes of the model must be as many"));
   }
@@ -179,9 +180,9 @@ OpenedDataset OpenSource(const ImagesSpec& source, const Opening& opening) {
   }
   NodeShare* share = opening.share;
   const auto* center = std::get_if<CenterCropSpec>(&source.crop);
-  const std::string known =
-      StrCat("images ", images->transform().height(), " ", images->transform().width(), " ",
-             center == nullptr ? -1 : center->resize, " ", images->ImageName(0));
+  const std::string known = StrCat(
+      "images ", images->transform().height(), " ", images->transform().width(), " ",
+      center == nullptr ? -1 : center->resize, " ", images->size(), " ", images->ImageName(0));
   if (source.decode_all && (share == nullptr || !share->IsChecked(known))) {
     bool good = true;
     const auto add = [&](std::int64_t sample, Status damage) {
