@@ -25,6 +25,9 @@ class EquallyWeighted final : public Dataset {
   [[nodiscard]] std::int64_t Length(std::int64_t index) const override {
     return plain_->Length(index);
   }
+  [[nodiscard]] LabelCounts CountLabels(std::span<const std::int64_t> indices) const override {
+    return plain_->CountLabels(indices);
+  }
 
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
     const std::size_t last = out.tensors.size() - 1;

@@ -51,8 +51,8 @@ class MaskedDataset final : public Dataset {
     return base_->Length(index);
   }
 
-  // Counts texts that only have special tokens.
-  [[nodiscard]] std::int64_t CountUnlabelled(std::span<const std::int64_t> indices) const override {
+  // Texts that only have special tokens are unlabelled.
+  [[nodiscard]] LabelCounts CountLabels(std::span<const std::int64_t> indices) const override {
     constexpr std::size_t kPart = 64;
     const BatchMemory memory(base_->spec(), kPart);
     const std::int64_t row = spec_.tensors[tokens_].elements();
@@ -70,7 +70,7 @@ class MaskedDataset final : public Dataset {
         });
       }
     }
-    return unlabelled;
+    return {.unlabelled = unlabelled};
   }
 
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {

@@ -71,8 +71,8 @@ class MixedSamples final : public Dataset {
   [[nodiscard]] Status CheckUnchanged() const override { return plain_->CheckUnchanged(); }
   [[nodiscard]] Status ReadError() const override { return plain_->ReadError(); }
   [[nodiscard]] std::string conversions() const override { return plain_->conversions(); }
-  [[nodiscard]] std::int64_t CountUnlabelled(std::span<const std::int64_t> indices) const override {
-    return plain_->CountUnlabelled(indices);
+  [[nodiscard]] LabelCounts CountLabels(std::span<const std::int64_t> indices) const override {
+    return plain_->CountLabels(indices);
   }
 
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/base/strings.h"
@@ -42,6 +43,13 @@ double MeanLength(const Dataset& data) {
   double sum = 0;
   for (std::int64_t i = 0; i < data.size(); ++i) sum += static_cast<double>(data.Length(i));
   return sum / static_cast<double>(data.size());
+}
+
+void WarnAboutPadding(std::string_view name, const LabelCounts& labels, const Dataset& data) {
+  if (labels.padded == 0) return;
+  LogWarning(StrCat(labels.padded, " of ", data.size(), " ", name,
+                    " samples have labels behind their length, which count in the loss: expected ",
+                    data.spec().ignored_label, " there"));
 }
 
 // "best loss 0.2500 after update 16; w.safetensors has the last weights, after update 24".
@@ -156,11 +164,10 @@ void TrainingRun::Announce() const {
       " program and data + ", Megabytes(memory.planned - memory.process),
       gpus ? StrCat(" batches and checkpoints; ", Megabytes(memory.device), " on its GPU")
            : " model, gradients, optimizer, activations, batches and checkpoints"));
-  if (trainer.unlabelled() > 0) {
-    reporter.LogAndPrint(
-        StrCat(trainer.unlabelled(), " of ", data.size(),
-               " training samples have no label that counts; an update of such samples "
-               "alone is skipped"));
+  if (const std::int64_t without = trainer.labels().unlabelled; without > 0) {
+    reporter.LogAndPrint(StrCat(without, " of ", data.size(),
+                                " training samples have no label that counts; an update of such "
+                                "samples alone is skipped"));
   }
   if (const auto bad = data.bad_records(); !bad.empty()) {
     reporter.LogAndPrint(StrCat("damaged records: ", bad.size(), " of ", data.size(),
@@ -192,6 +199,10 @@ void TrainingRun::WarnAboutMistakes(bool saves) const {
   for (const std::string& warning :
        ScheduleWarnings(job_, plan_->lr_factor(), trainer_->schedule().updates())) {
     LogWarning(warning);
+  }
+  WarnAboutPadding("training", trainer_->labels(), *trainer_->data().train);
+  if (const Dataset* eval = trainer_->data().eval.get(); eval != nullptr) {
+    WarnAboutPadding("evaluation", trainer_->eval_labels(), *eval);
   }
   if (job_.evaluation.keep_best && !saves) {
     LogWarning("evaluation.keep_best: this run saves no checkpoints");
