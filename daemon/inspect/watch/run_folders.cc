@@ -38,10 +38,15 @@ Status NoRunFolder(const std::string& folder) {
     return {ErrorKind::kUsage,
             StrCat("'", folder, "' does not exist; expected what --run-dir was")};
   }
+  std::string inside;
+  if (const auto runs = FindRunFolders(folder); runs.ok() && !runs->folders.empty()) {
+    inside = StrCat(", as '", runs->folders.front(), "' in it; gaccd runs lists all");
+  }
   return {ErrorKind::kUsage,
           StrCat("'", folder,
                  "' is no run folder: it has none of STATUS.json, submit.jsonl, ledger.jsonl and "
-                 "attempts; expected what --run-dir was")};
+                 "attempts; expected what --run-dir was",
+                 inside)};
 }
 
 Result<FoundRuns> FindRunFolders(const std::string& folder) {
