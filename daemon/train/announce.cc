@@ -218,11 +218,14 @@ void TrainingRun::Conclude(const TrainingSummary& summary) const {
   reporter.LogAndPrint(StrCat("memory per rank: measured ", Megabytes(summary.measured_memory),
                               ", planned ", Megabytes(memory.planned)));
   if (summary.skipped > 0) {
-    reporter.LogAndPrint(StrCat(summary.skipped, " updates were skipped: not finite"));
+    reporter.LogAndPrint(StrCat(summary.skipped,
+                                summary.skipped == 1 ? " update was" : " updates were",
+                                " skipped: not finite"));
   }
   if (summary.unlabelled > 0) {
-    reporter.LogAndPrint(
-        StrCat(summary.unlabelled, " updates were skipped: no label of them counts"));
+    reporter.LogAndPrint(StrCat(summary.unlabelled,
+                                summary.unlabelled == 1 ? " update was" : " updates were",
+                                " skipped: no label of them counts"));
   }
   if (summary.allocation_retries > 0) {
     reporter.LogAndPrint(
