@@ -171,8 +171,8 @@ Status CheckSameSamples(const Manifest& manifest, const Job& saved, const Job& j
                    "to take only the weights: ",
                    kTakeWeights)};
   }
-  const Status classes = CheckSameClasses({saved.data.class_name, "the checkpoint"},
-                                          {job.data.class_name, "the data of this job"});
+  const Status classes = CheckSameClasses(JobClassNames(saved.data, "the checkpoint"),
+                                          JobClassNames(job.data, "the data of this job"));
   if (!classes.ok()) {
     return {ErrorKind::kConfig, "the checkpoint belongs to another run: " + classes.message()};
   }

@@ -23,10 +23,10 @@ class SkippingDataset : public DerivedDataset {
     return base_->Length(ReplacementFor(index));
   }
 
-  [[nodiscard]] std::int64_t CountUnlabelled(std::span<const std::int64_t> indices) const override {
+  [[nodiscard]] LabelCounts CountLabels(std::span<const std::int64_t> indices) const override {
     std::vector<std::int64_t> good;
     for (const std::int64_t index : indices) good.push_back(ReplacementFor(index));
-    return base_->CountUnlabelled(good);
+    return base_->CountLabels(good);
   }
 
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {

@@ -80,7 +80,6 @@ Result<ClassNames> ReadClassNames(const Job& job) {
     if (names.names.size() < found.names.size()) names = std::move(found);
     return Status::Ok();
   };
-  GACCD_RETURN_IF_ERROR(add({data.class_name, "data.class_name of the job"}));
   for (const std::string& file : files) {
     GACCD_ASSIGN_OR_RETURN(ClassNames found, ReadClassNamesNextTo(file));
     GACCD_RETURN_IF_ERROR(add(std::move(found)));
@@ -91,7 +90,13 @@ Result<ClassNames> ReadClassNames(const Job& job) {
     GACCD_ASSIGN_OR_RETURN(std::vector<std::string> classes, ListClassFolders(folder));
     GACCD_RETURN_IF_ERROR(add({std::move(classes), folder, /*folders=*/true}));
   }
+  // Last: a training copies the names of the files and folders into the job.
+  GACCD_RETURN_IF_ERROR(add(JobClassNames(data, "data.class_name of the job")));
   return names;
+}
+
+ClassNames JobClassNames(const DataSpec& data, std::string from) {
+  return {data.class_name, std::move(from), std::holds_alternative<ImagesSpec>(data.train)};
 }
 
 ClassNames ReadWeightsClassNames(const std::string& path,

@@ -20,9 +20,12 @@ struct ClassNames {
 // kData with the first label whose names differ. The lists may have different lengths.
 [[nodiscard]] Status CheckSameClasses(const ClassNames& expected, const ClassNames& found);
 
-// The longest list, as UTF-8, among data.class_name of the job and, for data.train and data.eval,
-// the data.json next to labels and tokens and the folders of images. kData if they disagree; kIo.
+// The longest list, as UTF-8, among, for data.train and data.eval, the data.json next to labels and
+// tokens and the folders of images, and data.class_name of the job. kData if they disagree; kIo.
 [[nodiscard]] Result<ClassNames> ReadClassNames(const Job& job);
+
+// data.class_name, as ReadClassNames() has set it. `from` is for messages.
+[[nodiscard]] ClassNames JobClassNames(const DataSpec& data, std::string from);
 
 // The names in the metadata of a safetensors file, else id2label in the config.json next to it, as
 // written by transformers.

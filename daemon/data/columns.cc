@@ -102,32 +102,37 @@ class ColumnDataset final : public Dataset {
   }
 
   [[nodiscard]] std::int64_t Length(std::int64_t index) const override {
-    const Rows& rows = rows_[lengths_];
+    const Rows& rows = rows_[*lengths_];
     std::int32_t length = 0;
     rows.copy(rows.row(index), 1, {}, &length);
     return length;
   }
 
   // A label per sample is a class and always counts.
-  [[nodiscard]] std::int64_t CountUnlabelled(std::span<const std::int64_t> indices) const override {
+  [[nodiscard]] LabelCounts CountLabels(std::span<const std::int64_t> indices) const override {
     const bool may_be_ignored = labels_ && !columns_[*labels_].spec.shape.empty();
-    if (!may_be_ignored && !weights_) return 0;
+    if (!may_be_ignored && !weights_) return {};
+    const bool may_be_padded = may_be_ignored && lengths_ && rows_[*labels_].per_token;
     std::vector<std::int32_t> labels(may_be_ignored ? rows_[*labels_].count : 0);
     std::vector<float> weights(weights_ ? rows_[*weights_].count : 0);
     const auto counts = [&](std::size_t i) {
       return (labels.empty() || labels[i] != spec_.ignored_label) &&
              (weights.empty() || weights[i] > 0);
     };
-    std::int64_t unlabelled = 0;
+    LabelCounts found;
     for (const std::int64_t index : indices) {
       if (may_be_ignored) CopyRow(rows_[*labels_], index, labels.data());
       if (weights_) CopyRow(rows_[*weights_], index, weights.data());
       std::size_t i = 0;
       const std::size_t count = std::max(labels.size(), weights.size());
       while (i < count && !counts(i)) ++i;
-      unlabelled += i == count ? 1 : 0;
+      found.unlabelled += i == count ? 1 : 0;
+      if (!may_be_padded) continue;
+      i = std::max(i, static_cast<std::size_t>(Length(index)));
+      while (i < count && !counts(i)) ++i;
+      found.padded += i < count ? 1 : 0;
     }
-    return unlabelled;
+    return found;
   }
 
   [[nodiscard]] std::string conversions() const override {
@@ -189,8 +194,8 @@ class ColumnDataset final : public Dataset {
   }
 
   std::vector<Column> columns_;
-  std::vector<Rows> rows_;   // of columns_
-  std::size_t lengths_ = 0;  // index of the column of this name, as the next two
+  std::vector<Rows> rows_;              // of columns_
+  std::optional<std::size_t> lengths_;  // index of the column of this name, as the next two
   std::optional<std::size_t> labels_;
   std::optional<std::size_t> weights_;
   std::int64_t samples_;

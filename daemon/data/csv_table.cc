@@ -2,6 +2,7 @@
 #include <cctype>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -126,7 +127,11 @@ struct Columns {
 // Appends the number in `text`, from column `place` of the file; false if it is not a number.
 bool ReadFloat(std::string_view text, std::int64_t place, bool feature, Columns& columns) {
   double value = 0;
-  if (ParseNumber(text, &value) != std::errc()) return false;
+  const std::errc error = ParseNumber(text, &value);
+  const bool out_of_range = error == std::errc::result_out_of_range;
+  // 0 for a number that is too small, as elsewhere.
+  if (out_of_range) value = std::strtod(std::string(text).c_str(), nullptr);
+  if (error != std::errc() && (!out_of_range || std::isinf(value))) return false;
   const Affine affine = feature ? columns.affine : Affine();
   auto& values = feature ? columns.features : columns.targets;
   values.push_back(static_cast<float>(value * affine.factor + affine.shift));

@@ -34,6 +34,17 @@ struct BadRecord {
   static constexpr std::int64_t kLeftOut = -1;
 };
 
+// Numbers of samples. A label counts in a loss unless it is ignored or has weight 0.
+struct LabelCounts {
+  std::int64_t unlabelled = 0;  // without a label that counts
+  std::int64_t padded = 0;      // with such a label behind their length
+  LabelCounts& operator+=(const LabelCounts& other) {
+    unlabelled += other.unlabelled;
+    padded += other.padded;
+    return *this;
+  }
+};
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -55,11 +66,9 @@ class Dataset {
   // The number of tokens of a sample without padding. REQUIRES: spec().cuts is not empty.
   [[nodiscard]] virtual std::int64_t Length(std::int64_t /*index*/) const { return 0; }
 
-  // The number of these samples without a label that counts in a loss: all its labels are ignored
-  // or have weight 0. REQUIRES: every index in [0, size()).
-  [[nodiscard]] virtual std::int64_t CountUnlabelled(
-      std::span<const std::int64_t> /*indices*/) const {
-    return 0;
+  // REQUIRES: every index in [0, size()).
+  [[nodiscard]] virtual LabelCounts CountLabels(std::span<const std::int64_t> /*indices*/) const {
+    return {};
   }
 
   // Type conversions: "features f64 -> f32, labels i64 -> i32". Empty: none.
@@ -85,7 +94,7 @@ Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
                                              std::vector<std::string> column_names = {});
 
 // For all samples. Reads their labels if some may not count.
-[[nodiscard]] std::int64_t CountUnlabelled(const Dataset& data);
+[[nodiscard]] LabelCounts CountLabels(const Dataset& data);
 
 // The spec of the samples in batches of the job: without cuts unless it groups by length.
 [[nodiscard]] SampleSpec MakeBatchSpec(const Job& job, const Dataset& data);

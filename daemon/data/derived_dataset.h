@@ -24,8 +24,8 @@ class DerivedDataset : public Dataset {
   [[nodiscard]] std::int64_t Length(std::int64_t index) const override {
     return base_->Length(index);
   }
-  [[nodiscard]] std::int64_t CountUnlabelled(std::span<const std::int64_t> indices) const override {
-    return base_->CountUnlabelled(indices);
+  [[nodiscard]] LabelCounts CountLabels(std::span<const std::int64_t> indices) const override {
+    return base_->CountLabels(indices);
   }
 
  protected:

@@ -16,6 +16,15 @@ Status CannotList(const std::string& path, const std::error_code& error) {
   return {ErrorKind::kIo, StrCat("cannot list the folder '", path, "': ", error.message())};
 }
 
+// Follows symbolic links.
+Result<bool> IsFolder(const fs::directory_entry& entry) {
+  std::error_code error;
+  const bool is_folder = entry.is_directory(error);
+  if (!error) return is_folder;
+  return Status(ErrorKind::kIo,
+                StrCat("cannot open '", entry.path().string(), "': ", error.message()));
+}
+
 bool IsHidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
 // The path without extension.
@@ -31,8 +40,7 @@ Status AddFiles(const std::string& folder, std::vector<std::string>& files) {
   fs::recursive_directory_iterator at(folder, fs::directory_options::follow_directory_symlink,
                                       error);
   for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
-    const bool is_folder = at->is_directory(error);
-    if (error) break;
+    GACCD_ASSIGN_OR_RETURN(const bool is_folder, IsFolder(*at));
     if (IsHidden(at->path())) {
       if (is_folder) at.disable_recursion_pending();
     } else if (!is_folder) {
@@ -62,8 +70,7 @@ Result<std::vector<std::string>> ListClassFolders(const std::string& path) {
   std::error_code error;
   for (fs::directory_iterator at(path, error); !error && at != fs::directory_iterator();
        at.increment(error)) {
-    const bool is_folder = at->is_directory(error);
-    if (error) break;
+    GACCD_ASSIGN_OR_RETURN(const bool is_folder, IsFolder(*at));
     if (is_folder && !IsHidden(at->path())) names.push_back(at->path().filename().string());
   }
   if (error) return CannotList(path, error);

@@ -58,6 +58,7 @@ Result<ImageShards> FindImageFiles(const ImagesSpec& source, const OpenContext& 
     return Status(ErrorKind::kData,
                   StrCat(path, ": expected a folder of images for each class, ", source.classes,
                          " (images.classes), found ", FoldersText(classes),
+                         classes.empty() ? " (tar files are given as 'FOLDER/*.tar')" : "",
                          "; data.train and data.eval must have as many folders as images.classes "
                          "and as the model has classes"));
   }
@@ -180,9 +181,9 @@ OpenedDataset OpenSource(const ImagesSpec& source, const OpenContext& opening) {
   }
   NodeShare* share = opening.share;
   const auto* center = std::get_if<CenterCropSpec>(&source.crop);
-  const std::string known =
-      StrCat("images ", images->transform().height(), " ", images->transform().width(), " ",
-             center == nullptr ? -1 : center->resize, " ", images->ImageName(0));
+  const std::string known = StrCat(
+      "images ", images->transform().height(), " ", images->transform().width(), " ",
+      center == nullptr ? -1 : center->resize, " ", images->size(), " ", images->ImageName(0));
   if (source.decode_all && (share == nullptr || !share->IsChecked(known))) {
     bool good = true;
     const auto add = [&](std::int64_t sample, Status damage) {

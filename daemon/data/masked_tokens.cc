@@ -40,8 +40,8 @@ class MaskedDataset final : public DerivedDataset {
     spec_.ignored_label = kIgnoredLabel;
   }
 
-  // Counts texts that only have special tokens.
-  [[nodiscard]] std::int64_t CountUnlabelled(std::span<const std::int64_t> indices) const override {
+  // Texts that only have special tokens are unlabelled.
+  [[nodiscard]] LabelCounts CountLabels(std::span<const std::int64_t> indices) const override {
     constexpr std::size_t kPart = 64;
     const BatchMemory memory(base_->spec(), kPart);
     const std::int64_t row = spec_.tensors[tokens_].elements();
@@ -59,7 +59,7 @@ class MaskedDataset final : public DerivedDataset {
         });
       }
     }
-    return unlabelled;
+    return {.unlabelled = unlabelled};
   }
 
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {

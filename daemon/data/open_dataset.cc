@@ -188,16 +188,16 @@ Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
   return OpenFiles(source, {normalize, rules, share, folder, &column_names});
 }
 
-std::int64_t CountUnlabelled(const Dataset& data) {
+LabelCounts CountLabels(const Dataset& data) {
   constexpr std::int64_t kPart = 4096;
   std::vector<std::int64_t> indices;
-  std::int64_t unlabelled = 0;
+  LabelCounts counts;
   for (std::int64_t first = 0; first < data.size(); first += kPart) {
     indices.resize(static_cast<std::size_t>(std::min(kPart, data.size() - first)));
     std::iota(indices.begin(), indices.end(), first);
-    unlabelled += data.CountUnlabelled(indices);
+    counts += data.CountLabels(indices);
   }
-  return unlabelled;
+  return counts;
 }
 
 SampleSpec MakeBatchSpec(const Job& job, const Dataset& data) {

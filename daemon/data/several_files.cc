@@ -80,14 +80,14 @@ class JoinedDataset final : public Dataset {
     return parts_[part]->Length(index - FirstSample(part));
   }
 
-  [[nodiscard]] std::int64_t CountUnlabelled(std::span<const std::int64_t> indices) const override {
-    std::int64_t unlabelled = 0;
+  [[nodiscard]] LabelCounts CountLabels(std::span<const std::int64_t> indices) const override {
+    LabelCounts counts;
     for (const std::int64_t index : indices) {
       const std::size_t part = FindPart(index);
       const std::int64_t own = index - FirstSample(part);
-      unlabelled += parts_[part]->CountUnlabelled({&own, 1});
+      counts += parts_[part]->CountLabels({&own, 1});
     }
-    return unlabelled;
+    return counts;
   }
 
   // Consecutive samples of one part are read together.

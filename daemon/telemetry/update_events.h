@@ -45,7 +45,7 @@ struct StepRecord {
   std::int64_t steps_total = 0;    // of the whole run
   std::int64_t samples = 0;        // counted by the audit over all ranks
   std::int64_t target = 0;         // planned for this update
-  std::int64_t samples_total = 0;  // of the run so far, including this update
+  std::int64_t samples_total = 0;  // of the run so far, without skipped updates
   double loss = 0;                 // sum over `divisor`
   double divisor = 0;              // number of counted units
   std::string unit = "samples";    // or "tokens", "weights"

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/base/strings.h"
@@ -42,6 +43,13 @@ double MeanLength(const Dataset& data) {
   double sum = 0;
   for (std::int64_t i = 0; i < data.size(); ++i) sum += static_cast<double>(data.Length(i));
   return sum / static_cast<double>(data.size());
+}
+
+void WarnAboutPadding(std::string_view name, const LabelCounts& labels, const Dataset& data) {
+  if (labels.padded == 0) return;
+  LogWarning(StrCat(labels.padded, " of ", data.size(), " ", name,
+                    " samples have labels behind their length, which count in the loss: expected ",
+                    data.spec().ignored_label, " there"));
 }
 
 // "best loss 0.2500 after update 16; w.safetensors has the last weights, after update 24".
@@ -156,11 +164,10 @@ void TrainingRun::Announce() const {
       " program and data + ", Megabytes(memory.planned - memory.process),
       gpus ? StrCat(" batches and checkpoints; ", Megabytes(memory.device), " on its GPU")
            : " model, gradients, optimizer, activations, batches and checkpoints"));
-  if (trainer.unlabelled() > 0) {
-    reporter.LogAndPrint(
-        StrCat(trainer.unlabelled(), " of ", data.size(),
-               " training samples have no label that counts; an update of such samples "
-               "alone is skipped"));
+  if (const std::int64_t without = trainer.labels().unlabelled; without > 0) {
+    reporter.LogAndPrint(StrCat(without, " of ", data.size(),
+                                " training samples have no label that counts; an update of such "
+                                "samples alone is skipped"));
   }
   if (const auto bad = data.bad_records(); !bad.empty()) {
     reporter.LogAndPrint(StrCat("damaged records: ", bad.size(), " of ", data.size(),
@@ -193,6 +200,10 @@ void TrainingRun::WarnAboutMistakes(bool saves) const {
        ScheduleWarnings(job_, plan_->lr_factor(), trainer_->schedule().updates())) {
     LogWarning(warning);
   }
+  WarnAboutPadding("training", trainer_->labels(), *trainer_->data().train);
+  if (const Dataset* eval = trainer_->data().eval.get(); eval != nullptr) {
+    WarnAboutPadding("evaluation", trainer_->eval_labels(), *eval);
+  }
   if (job_.evaluation.keep_best && !saves) {
     LogWarning("evaluation.keep_best: this run saves no checkpoints");
   }
@@ -207,11 +218,14 @@ void TrainingRun::Conclude(const TrainingSummary& summary) const {
   reporter.LogAndPrint(StrCat("memory per rank: measured ", Megabytes(summary.measured_memory),
                               ", planned ", Megabytes(memory.planned)));
   if (summary.skipped > 0) {
-    reporter.LogAndPrint(StrCat(summary.skipped, " updates were skipped: not finite"));
+    reporter.LogAndPrint(StrCat(summary.skipped,
+                                summary.skipped == 1 ? " update was" : " updates were",
+                                " skipped: not finite"));
   }
   if (summary.unlabelled > 0) {
-    reporter.LogAndPrint(
-        StrCat(summary.unlabelled, " updates were skipped: no label of them counts"));
+    reporter.LogAndPrint(StrCat(summary.unlabelled,
+                                summary.unlabelled == 1 ? " update was" : " updates were",
+                                " skipped: no label of them counts"));
   }
   if (summary.allocation_retries > 0) {
     reporter.LogAndPrint(

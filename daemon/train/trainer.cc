@@ -91,7 +91,7 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
                            .choice = choice,
                            .control_word_count = words_.words().size(),
                            .tolerate_nonfinite = guards_.on_nonfinite != OnNonfinite::kStop ||
-                                                 loss_scale_ || inputs_.unlabelled > 0,
+                                                 loss_scale_ || inputs_.labels.unlabelled > 0,
                            .measure_process = true}));
   GACCD_RETURN_IF_ERROR(CheckNoiseScale());
   replicas_.emplace(comm_, guards_.digest_every, inputs_.schedule.updates());

@@ -61,7 +61,8 @@ class Trainer {
             best_.state(), loss_scale,   content_};
   }
   [[nodiscard]] std::int64_t first_update() const { return start_.updates; }
-  [[nodiscard]] std::int64_t unlabelled() const { return inputs_.unlabelled; }
+  [[nodiscard]] const LabelCounts& labels() const { return inputs_.labels; }
+  [[nodiscard]] const LabelCounts& eval_labels() const { return inputs_.eval_labels; }
   // The best evaluation so far, including those before Resume()'s checkpoint.
   [[nodiscard]] std::optional<BestValue> best() const { return best_.best(); }
 

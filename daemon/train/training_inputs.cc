@@ -12,10 +12,10 @@
 namespace gaccd {
 namespace {
 
-// Number of samples without a counted label. kData if that is all of them.
-Result<std::int64_t> FindUnlabelled(const Dataset& data, std::string_view name) {
-  const std::int64_t unlabelled = CountUnlabelled(data);
-  if (unlabelled < data.size()) return unlabelled;
+// kData if no sample has a label that counts.
+Result<LabelCounts> CheckLabels(const Dataset& data, std::string_view name) {
+  const LabelCounts counts = CountLabels(data);
+  if (counts.unlabelled < data.size()) return counts;
   return Status(ErrorKind::kData,
                 StrCat("the ", name, " has no label that counts: expected one that is not ",
                        data.spec().ignored_label, ", with a weight above 0, found none in ",
@@ -52,10 +52,10 @@ Result<TrainingInputs> TrainingInputs::Make(Communicator& comm, const Job& job, 
     GACCD_RETURN_IF_ERROR(CheckTwoSamples("batch_norm of one value per channel", schedule));
   }
   GACCD_RETURN_IF_ERROR(CheckBatchStatistics(model, plan, schedule));
-  GACCD_ASSIGN_OR_RETURN(const std::int64_t unlabelled,
-                         FindUnlabelled(*data.train, "training data"));
+  GACCD_ASSIGN_OR_RETURN(const LabelCounts labels, CheckLabels(*data.train, "training data"));
+  LabelCounts eval_labels;
   if (data.eval != nullptr) {
-    GACCD_RETURN_IF_ERROR(FindUnlabelled(*data.eval, "evaluation data").status());
+    GACCD_ASSIGN_OR_RETURN(eval_labels, CheckLabels(*data.eval, "evaluation data"));
   }
   const SampleOrder order(job.seed, data.train->size(), job.data.shuffle);
   GACCD_ASSIGN_OR_RETURN(BatchFeed feed,
@@ -68,7 +68,8 @@ Result<TrainingInputs> TrainingInputs::Make(Communicator& comm, const Job& job, 
                         .model = std::move(model),
                         .schedule = schedule,
                         .feed = std::move(feed),
-                        .unlabelled = unlabelled};
+                        .labels = labels,
+                        .eval_labels = eval_labels};
   if (inputs.data.eval == nullptr) return inputs;
   Evaluator& evaluator =
       inputs.evaluator.emplace(comm, *inputs.data.eval, plan.request().micro_batch,

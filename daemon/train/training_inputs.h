@@ -36,8 +36,8 @@ struct TrainingInputs {
   BatchFeed feed;
   std::optional<Evaluator> evaluator;  // set if there is evaluation data
   Better better = Better::kSmaller;    // for values of evaluation.metric
-  // Number of training samples without a counted label. An update of only such samples is skipped.
-  std::int64_t unlabelled = 0;
+  LabelCounts labels;  // of the training data. An update of unlabelled samples alone is skipped
+  LabelCounts eval_labels;
 };
 
 }  // namespace gaccd

@@ -174,7 +174,7 @@ constexpr Metric kMetrics[] = {
        out("reason", "nonfinite", run.figures.skipped - run.figures.unlabelled);
        out("reason", "unlabelled", run.figures.unlabelled);
      }},
-    {"gaccd_samples_total", "counter", "Samples of all executed updates.",
+    {"gaccd_samples_total", "counter", "Samples of all executed updates, skipped ones included.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.samples); }},
     {"gaccd_tokens_total", "counter", "Tokens that counted in the loss of these updates.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.tokens); }},

@@ -12,7 +12,7 @@ namespace {
 
 // Events at which all previous work is complete, besides updates. A heartbeat, log line or save may
 // be within an update or the loading of a checkpoint.
-constexpr std::string_view kEnds[] = {"starting", "resume", "eval"};
+constexpr std::string_view kEnds[] = {"starting", "resume", "eval", "verdict"};
 
 double Seconds(const Event& event, std::string_view key) {
   return std::max(0.0, event.Number(key).value_or(0));

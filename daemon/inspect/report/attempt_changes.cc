@@ -52,8 +52,8 @@ std::string ValueText(const EventValue& value) {
 }
 
 Texts FieldTexts(const Event& event) {
-  constexpr std::string_view kChangedByEveryStart[] = {"v",    "ts", "run", "job", "attempt",
-                                                       "rank", "ev", "lvl", "seq"};
+  constexpr std::string_view kChangedByEveryStart[] = {
+      "v", "ts", "run", "job", "attempt", "rank", "ev", "lvl", "seq", "memory_planned_bytes"};
   Texts texts;
   for (const auto& [key, value] : event.Fields()) {
     if (std::ranges::find(kChangedByEveryStart, key) == std::end(kChangedByEveryStart))
@@ -93,7 +93,8 @@ std::vector<Change> EnvironmentChanges(const Attempt& before, const Attempt& aft
   constexpr std::string_view kChangedByEveryStart[] = {
       "SLURM_RESTART_COUNT",  "SLURM_JOB_START_TIME",     "SLURM_JOB_END_TIME",
       "SLURM_TASK_PID",       "SLURM_LAUNCH_NODE_IPADDR", "SLURM_SRUN_COMM_HOST",
-      "SLURM_SRUN_COMM_PORT", "SLURM_STEP_LAUNCHER_PORT", "GACCD_ATTEMPT_DIR"};
+      "SLURM_SRUN_COMM_PORT", "SLURM_STEP_LAUNCHER_PORT", "SLURM_PMIXP_ABORT_AGENT_PORT",
+      "GACCD_ATTEMPT_DIR"};
   const Texts old = ReadEnvironment(before);
   const Texts now = ReadEnvironment(after);
   if (old.empty() || now.empty()) return {};

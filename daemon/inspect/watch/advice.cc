@@ -40,6 +40,23 @@ Advice NextStart(const AdviceFacts& facts) {
           "没有完整的检查点，它会从第 1 次更新开始"};
 }
 
+// For a run that is to continue.
+Advice Restart(const AdviceFacts& facts, const Advice& next) {
+  if (facts.state.gone_in_slurm) {
+    return {StrCat("submit it again, unless another job that continues it waits (squeue --me): "
+                   "SLURM does not run its job again; ",
+                   next.en),
+            StrCat("请重新提交，除非已有继续它的作业在排队（squeue --me）：SLURM "
+                   "不会再次运行它的作业；",
+                   next.zh)};
+  }
+  if (IsLocal(facts.state) || facts.hold_file) {
+    return {StrCat("restart it: ", next.en), StrCat("重新启动：", next.zh)};
+  }
+  return {StrCat("restart it: ", next.en, "; slurm/launch does so automatically"),
+          StrCat("重新启动：", next.zh, "；slurm/launch 会自动这样做")};
+}
+
 // Exit code 74: the reason contains the text of strerror().
 Advice AfterIoError(std::string_view reason, const Advice& next) {
   if (Mentions(reason, "No such file or directory") || Mentions(reason, "Not a directory")) {
@@ -80,10 +97,10 @@ Advice AfterExit(const AdviceFacts& facts, int exit, const std::string& folder) 
                "/attempts 中最新一次尝试的 rank 目录")};
   }
   if (IsSignalExit(exit) && exit != static_cast<int>(ErrorKind::kInterrupted)) {
-    return {
-        StrCat("it was killed by a signal; if the kernel was out of memory, ", memory.en,
-               "; otherwise restart it: ", next.en),
-        StrCat("它被信号终止；如果是内核因内存不足所为：", memory.zh, "；否则重新启动：", next.zh)};
+    const Advice restart = Restart(facts, next);
+    return {StrCat("it was killed by a signal; if the kernel was out of memory, ", memory.en,
+                   "; otherwise ", restart.en),
+            StrCat("它被信号终止；如果是内核因内存不足所为：", memory.zh, "；否则", restart.zh)};
   }
   switch (static_cast<ErrorKind>(exit)) {
     case ErrorKind::kUsage:
@@ -108,15 +125,7 @@ Advice AfterExit(const AdviceFacts& facts, int exit, const std::string& folder) 
     case ErrorKind::kUnavailable:
     case ErrorKind::kOs:
     case ErrorKind::kTempFail:
-      if (facts.state.gone_in_slurm) {
-        return {StrCat("submit it again, as SLURM does not run its job again: ", next.en),
-                StrCat("请重新提交，SLURM 不会再次运行它的作业：", next.zh)};
-      }
-      if (IsLocal(facts.state) || facts.hold_file) {
-        return {StrCat("restart it: ", next.en), StrCat("重新启动：", next.zh)};
-      }
-      return {StrCat("restart it: ", next.en, "; slurm/launch does so automatically"),
-              StrCat("重新启动：", next.zh, "；slurm/launch 会自动这样做")};
+      return Restart(facts, next);
     case ErrorKind::kNoRequeue:
       if (!StoppedByFile(exit, reason)) break;
       [[fallthrough]];

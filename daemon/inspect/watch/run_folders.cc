@@ -38,10 +38,15 @@ Status NoRunFolder(const std::string& folder) {
     return {ErrorKind::kUsage,
             StrCat("'", folder, "' does not exist; expected the folder given as --run-dir")};
   }
+  std::string inside;
+  if (const auto runs = FindRunFolders(folder); runs.ok() && !runs->folders.empty()) {
+    inside = StrCat(", as '", runs->folders.front(), "' in it; gaccd runs lists all");
+  }
   return {ErrorKind::kUsage,
           StrCat("'", folder,
                  "' is not a run folder: it has no STATUS.json, submit.jsonl, ledger.jsonl and "
-                 "attempts; expected the folder given as --run-dir")};
+                 "attempts; expected the folder given as --run-dir",
+                 inside)};
 }
 
 Result<FoundRuns> FindRunFolders(const std::string& folder) {

@@ -222,9 +222,10 @@ TEST_F(CsvTest, NamesFirstIntegerBeyondF32) {
 }
 
 TEST_F(CsvTest, FlushesNumbersBelowF32ToZero) {
-  const auto dataset = Opened(Source("1e-50,-1e-46\n1e-40,2\n"));
-  EXPECT_THAT(Gather(*dataset, {0, 1}).features, ElementsAre(0.F, 1e-40F));
-  EXPECT_THAT(Gather(*dataset, {0, 1}).targets, ElementsAre(0.F, 2.F));
+  const auto dataset = Opened(Source("1e-50,-1e-46\n1e-40,2\n+1e-400,-1e-999\n"));
+  EXPECT_THAT(Gather(*dataset, {0, 1, 2}).features, ElementsAre(0.F, 1e-40F, 0.F));
+  EXPECT_THAT(Gather(*dataset, {0, 1, 2}).targets, ElementsAre(0.F, 2.F, 0.F));
+  EXPECT_THAT(Error("1,2\n1e400,2\n"), HasSubstr("found '1e400'"));
   EXPECT_THAT(Error("1,2\n1e39,2\n"),
               HasSubstr("finite values in f32 after normalize, found inf in line 2, column 1"));
 }

@@ -11,6 +11,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/data/class_names.h"
+#include "daemon/data/node_share.h"
 #include "tests/support/file_util.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/tar_util.h"
@@ -208,6 +209,18 @@ TEST_F(ShardedImagesTest, DamagedImagesFollowRules) {
   EXPECT_EQ(dataset->bad_records()[1].sample, 4);
   EXPECT_EQ(Gather(*dataset, {3}).features,
             Gather(*dataset, {dataset->bad_records()[0].replacement}).features);
+}
+
+// The sets of training and evaluation may begin with the same image.
+TEST_F(ShardedImagesTest, ChecksEverySetOfTheNode) {
+  std::string image = ContentOfPicture("420.jpg");
+  image.resize(image.size() - 20);
+  Write("s-0.tar", SmallTar());
+  Write("s-1.tar", TarMember("bad.jpg", image) + TarMember("bad.cls", "0") + TarEnd());
+  NodeShare leader = NodeShare::Leader([] { return Status::Ok(); });
+  EXPECT_OK(OpenDataset(Source("s-0.tar"), {}, {}, &leader).status());
+  EXPECT_THAT(OpenDataset(Source("s-*.tar"), {}, {}, &leader),
+              HasMessage(HasSubstr("s-1.tar: bad.jpg: damaged JPEG image")));
 }
 
 TEST_F(ShardedImagesTest, DetectsChangedOrMissingFiles) {

@@ -107,6 +107,13 @@ TEST_F(ImagesTest, ClassesAreFoldersInByteOrder) {
   source.classes = 3;
   job.data.train = source;
   EXPECT_THAT(ValueOrThrow(ReadClassNames(job)).names, ElementsAre("Zebra", "cat", "dog"));
+  job.data.class_name = {"Zebra", "cat", "dog"};  // as a training sets it
+  const ClassNames named = ValueOrThrow(ReadClassNames(job));
+  EXPECT_EQ(named.from, source.path);
+  const Status moved = CheckSameClasses(JobClassNames(job.data, "the checkpoint"),
+                                        {{"Zebra", "cow"}, "the data of this job"});
+  EXPECT_THAT(moved, HasMessage(AllOf(HasSubstr("class 1 is 'cat' in the checkpoint"),
+                                      HasSubstr("the folders of images must have"))));
   EXPECT_THAT(Gather(*Opened(source), {0, 1, 7}).labels, ElementsAre(0, 1, 2));
   Copy("rgb.png", "eval/Zebra/z.png");
   Copy("rgb.png", "eval/bird/b.png");
@@ -126,6 +133,13 @@ TEST_F(ImagesTest, RefusesFoldersThatAreNoClasses) {
   EXPECT_THAT(Refused(ErrorKind::kData, three),
               HasSubstr("train/empty: expected images of this class, found none"));
   fs::remove(folder_.Path("train/empty"));
+  ImagesSpec empty = Source();
+  empty.path = folder_.Path("train/dog");
+  EXPECT_THAT(Refused(ErrorKind::kData, empty), HasSubstr("found 0 folders (tar files are given"));
+  fs::create_symlink("nowhere.png", folder_.Path("train/cat/link.png"));
+  EXPECT_THAT(Refused(ErrorKind::kIo, Source()),
+              HasSubstr("train/cat/link.png': No such file or directory"));
+  fs::remove(folder_.Path("train/cat/link.png"));
   Copy("420.jpg", "train/cat/b.jpg");
   EXPECT_THAT(Refused(ErrorKind::kData, Source()),
               AllOf(HasSubstr("expected one image of a name, found"), HasSubstr("cat/b.jpg' and"),

@@ -101,7 +101,7 @@ TEST(MaskedTokensTest, LabelsAreMaskedTokensOnly) {
 }
 
 TEST(MaskedTokensTest, TextsOfSpecialTokensHaveNoLabel) {
-  EXPECT_EQ(CountUnlabelled(*Masked()), kTexts / 40) << "texts of one token";
+  EXPECT_EQ(CountLabels(*Masked()).unlabelled, kTexts / 40) << "texts of one token";
 }
 
 // Within four standard deviations; in shorter texts the one that is masked at least would show.

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "collectives/base/strings.h"
+#include "daemon/data/equal_weights.h"
 #include "tests/support/file_util.h"
 #include "tests/support/status_matchers.h"
 #include "tests/unit/data/dataset_util.h"
@@ -136,7 +137,7 @@ TEST_F(TokensTest, SampleClassIsNotIgnored) {
   source.classes = 3;
   for (const std::int64_t none : {-1, 3}) {
     source.ignored_label = none;
-    EXPECT_EQ(CountUnlabelled(*Opened(source)), 0);
+    EXPECT_EQ(CountLabels(*Opened(source)).unlabelled, 0);
   }
   for (const std::int64_t label : {0, 2}) {
     source.ignored_label = label;
@@ -145,26 +146,46 @@ TEST_F(TokensTest, SampleClassIsNotIgnored) {
   }
 }
 
+// They count in the loss.
+TEST_F(TokensTest, CountsSamplesWithLabelsBehindTheirLength) {
+  TokensSpec source = Source();
+  source.labels = Write("l", Npy<std::int64_t>("<i8", "(3, 2)", {5, -100, 5, 0, -100, 0}));
+  EXPECT_EQ(CountLabels(*Opened(source)).padded, 0) << "no lengths";
+  source.lengths = Write("n", Npy<std::int32_t>("<i4", "(3,)", {1, 1, 2}));
+  EXPECT_EQ(CountLabels(*Opened(source)).padded, 1);
+  source.weights = Write("w", Npy<double>("<f8", "(3, 2)", {1, 1, 1, 0, 1, 1}));
+  EXPECT_EQ(CountLabels(*Opened(source)).padded, 0) << "of weight 0";
+}
+
+// The same where the training data has weights, and the evaluation data none.
+TEST_F(TokensTest, CountsLabelsOfEqualWeight) {
+  TokensSpec source = Source();
+  source.labels = Write("l", Npy<std::int64_t>("<i8", "(3, 2)", {5, -100, 0, 0, -100, -100}));
+  const TensorSpec weights{"weights", DType::kF32, {2}};
+  const auto data = WithEqualWeights(ValueOrThrow(OpenDataset(source, {})), weights);
+  EXPECT_EQ(CountLabels(*data).unlabelled, 1);
+}
+
 // Ignored, or of the weight 0; also where a sample is read in the place of another.
 TEST_F(TokensTest, CountsUnlabelledSamples) {
   TokensSpec source = Source();
-  EXPECT_EQ(CountUnlabelled(*Opened(source)), 0) << "no labels are asked for";
+  EXPECT_EQ(CountLabels(*Opened(source)).unlabelled, 0) << "no labels are asked for";
   source.labels = Write("l", Npy<std::int64_t>("<i8", "(3, 2)", {5, -100, 0, 0, -100, -100}));
-  EXPECT_EQ(CountUnlabelled(*Opened(source)), 1);
+  EXPECT_EQ(CountLabels(*Opened(source)).unlabelled, 1);
   source.weights = Write("w", Npy<double>("<f8", "(3, 2)", {0, 1, 0, 0.5, 1, 1}));
-  EXPECT_EQ(CountUnlabelled(*Opened(source)), 2);
+  EXPECT_EQ(CountLabels(*Opened(source)).unlabelled, 2);
   source.labels = Write("l", Npy<std::int64_t>("<i8", "(3, 2)", {5, -100, 0, 9, -100, -100}));
   const auto rest =
       OpenDataset(source, {}, {.policy = OnBadRecord::kSkip, .quota = 1, .leave_out = true});
   ASSERT_TRUE(rest.ok()) << rest.status().message();
   EXPECT_EQ((*rest)->size(), 2);
-  EXPECT_EQ(CountUnlabelled(**rest), 2);
+  EXPECT_EQ(CountLabels(**rest).unlabelled, 2);
   source.labels = Write("one", Npy<std::int32_t>("<i4", "(3,)", {1, 0, 2}));
   source.classes = 3;
   source.weights.reset();
-  EXPECT_EQ(CountUnlabelled(*Opened(source)), 0) << "a class always counts";
+  EXPECT_EQ(CountLabels(*Opened(source)).unlabelled, 0) << "a class always counts";
   source.weights = Write("w", Npy<float>("<f4", "(3,)", {1, 0, 2}));
-  EXPECT_EQ(CountUnlabelled(*Opened(source)), 1);
+  EXPECT_EQ(CountLabels(*Opened(source)).unlabelled, 1);
   source.tokens = Write("tokens-2", Npy<std::uint16_t>("<u2", "(3, 2)", {5, 1, 2, 3, 4, 0}));
   (void)Write("tokens-1", Npy<std::uint16_t>("<u2", "(3, 2)", {5, 1, 2, 3, 4, 0}));
   for (const char* part : {"1", "2"}) {
@@ -174,7 +195,7 @@ TEST_F(TokensTest, CountsUnlabelledSamples) {
   source.tokens = folder_.Path("tokens-*");
   source.labels = folder_.Path("y-*");
   source.weights = folder_.Path("v-*");
-  EXPECT_EQ(CountUnlabelled(*Opened(source)), 2 * 2) << "of two files";
+  EXPECT_EQ(CountLabels(*Opened(source)).unlabelled, 2 * 2) << "of two files";
 }
 
 TEST_F(TokensTest, LabelsHaveWeights) {

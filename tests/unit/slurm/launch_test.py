@@ -114,6 +114,11 @@ class WithStandIns(unittest.TestCase):
 
 
 class Launch(WithStandIns):
+    def test_one_is_singular(self):
+        said = self.launch(SLURM_NTASKS="1", SLURM_JOB_NUM_NODES="1", SLURM_RESTART_COUNT="1").stdout
+        self.assertIn("1 rank on 1 node, logs", said)
+        self.assertIn("exit code 0 after 1 restart, logs", said)
+
     def test_ranks_that_could_not_be_started_are_started_again(self):
         done = self.launch(FAILED_LAUNCHES="2", SRUN_RC="78", GACCD_SAYS="fail\\nwhy\\n")
         self.assertEqual(done.returncode, 78, done.stderr)

@@ -267,8 +267,9 @@ class PartlyUnlabelled final : public Dataset {
       : size_(size), unlabelled_(unlabelled) {}
   [[nodiscard]] std::int64_t size() const override { return size_; }
   [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
-  [[nodiscard]] std::int64_t CountUnlabelled(std::span<const std::int64_t> indices) const override {
-    return std::ranges::count_if(indices, [&](std::int64_t i) { return i < unlabelled_; });
+  [[nodiscard]] LabelCounts CountLabels(std::span<const std::int64_t> indices) const override {
+    return {.unlabelled =
+                std::ranges::count_if(indices, [&](std::int64_t i) { return i < unlabelled_; })};
   }
   void Gather(std::span<const std::int64_t>, const BatchView&) const override {}
 
@@ -287,7 +288,7 @@ TEST(Trainer, RefusesDataWithoutLabelsBeforeTraining) {
                                  .eval = std::make_unique<PartlyUnlabelled>(41, eval)});
   };
   const auto trainer = ValueOrThrow(open(99, 40));
-  EXPECT_EQ(trainer.unlabelled, 99);
+  EXPECT_EQ(trainer.labels.unlabelled, 99);
   EXPECT_THAT(open(99, 41), IsError(ErrorKind::kData, "evaluation data has no label"));
   EXPECT_THAT(open(100, 40), IsError(ErrorKind::kData, "training data has no label"));
 }

@@ -307,7 +307,11 @@ TEST_F(ExportTest, CountersNeverDecrease) {
   const auto bad = [&](Badput kind) { return sum.badput_s[static_cast<std::size_t>(kind)]; };
   EXPECT_EQ(bad(Badput::kInit), 80 + 50 + 20);
   EXPECT_EQ(bad(Badput::kRecovery), 29 + 50);
-  EXPECT_EQ(bad(Badput::kOther), 0.5 + 10);  // of 570 s
+  EXPECT_EQ(bad(Badput::kOther), 0.5 + 10 + 1);  // of 571 s
+  run.Event("003-812", 580, "starting", "");
+  run.Event("003-812", 590, "verdict", "");
+  sum = Sum(run);
+  EXPECT_EQ(bad(Badput::kInit), 80 + 50 + 20 + 10) << "it failed before its first update";
 }
 
 TEST_F(ExportTest, NonFiniteEvaluationIsNewestValue) {

@@ -149,8 +149,11 @@ class BrowserTest(unittest.TestCase):
         self.assertEqual(of_runs & set(self.browser.value(cells)), set())
         self.assertIn("作业 812", self.browser.value(TEXT))
         # Of words that are not on these pages, too: both languages have the same values.
-        odd = self.browser.value("Object.entries(WORDS).filter(([, {en, zh}]) => /[\u4e00-\u9fff]/.test(en) ||"
-                                 "[0, 1, 2, 3, 4, 5].some(i => en.includes(`{${i}}`) !== zh.includes(`{${i}}`)))")
+        odd = self.browser.value("""(() => {
+          const places = text => String([...new Set(text.match(/\\{\\d/g))].sort());
+          return Object.entries(WORDS).filter(([, {en, zh}]) =>
+            /[\u4e00-\u9fff]/.test(en) || places(en) !== places(zh));
+        })()""")
         self.assertEqual(odd, [])
 
     def test_repeated_updates_are_drawn_faint(self):
@@ -199,6 +202,23 @@ class BrowserTest(unittest.TestCase):
         row = f"""[...comparedFigures([{{...DATA.runs[0], figures: {figures}}}], ['accuracy', 'loss'])
           .querySelectorAll('td')].slice(6, 8).map(e => e.textContent)"""
         self.assertEqual(self.browser.value(row), ["not finite非有限值", "-"])
+
+    def test_a_loss_that_is_not_finite_is_reported(self):
+        self.browser.open(SAMPLE, 1280)
+        figures = "{...DATA.runs[0].figures, loss: null, nonfinite_losses: 1, skipped: 1}"
+        tiles = (f"[...sectionFigures({{figures: {figures}}}).querySelectorAll('dl > div')]"
+                 ".map(e => e.querySelector('dt').textContent + ': ' + e.querySelector('dd').textContent)")
+        for text in ("training loss, last最新训练损失: not finite", "repeated and skipped updates included",
+                     "1 loss was not finite"):
+            self.assertIn(text, "\n".join(self.browser.value(tiles)))
+
+    def test_one_is_singular(self):
+        self.browser.open(self.short, 1280)
+        text = self.browser.value(TEXT)
+        self.assertIn("counted exactly in 1 of 1 update\n", text)
+        self.assertNotRegex(text, r"\b1 (ranks|updates|samples|nodes|losses)\b")
+        figures = "{...DATA.runs[0].figures, lost_updates: 1}"
+        self.assertIn("1 update was repeated", self.browser.value(f"sectionFigures({{figures: {figures}}}).textContent"))
 
     def test_a_phone_shows_all_of_a_reason(self):
         self.browser.open(self.page, 390)

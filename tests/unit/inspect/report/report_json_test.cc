@@ -43,19 +43,21 @@ class ReportTest : public testing::Test {
   void SetUp() override {
     const std::string first = "000-812";
     run_.Event(first, 0, "run_start",
-               R"(,"version":"0.1.0","nodes":30,"model":"mlp","flops_per_sample":2e9)");
+               R"(,"version":"0.1.0","nodes":30,"model":"mlp","flops_per_sample":2e9,)"
+               R"("memory_planned_bytes":4096)");
     run_.Event(first, 1, "plan", kPlan);
     for (int step = 1; step <= 4; ++step) {
       run_.Event(first, 10 + 2 * step, "step", Step(step, 4.0625 / step));
     }
     run_.Event(first, 19, "save", R"(,"step":2,"ok":true,"bytes":1000,"stall_s":0.5,"dur_s":0.75)");
     run_.Crash(first, 20, 5, R"(,"exit":74,"msg":"full <disk>")");
-    run_.Append("attempts/000-812/env.json", R"({"NCCL_DEBUG":"WARN","SLURM_JOB_ID":"812"})");
+    run_.Append("attempts/000-812/env.json", R"({"NCCL_DEBUG":"WARN","SLURM_JOB_ID":"812",)"
+                                             R"("SLURM_PMIXP_ABORT_AGENT_PORT":"1"})");
     run_.Append("attempts/000-812/job.txtpb", "lr: 0.1\nepochs: 3\n");
     const std::string second = "001-812";
-    run_.Event(
-        second, 40, "run_start",
-        R"(,"version":"0.1.0","nodes":29,"model":"mlp","flops_per_sample":2e9,"gpu":"H100")");
+    run_.Event(second, 40, "run_start",
+               R"(,"version":"0.1.0","nodes":29,"model":"mlp","flops_per_sample":2e9,"gpu":"H100",)"
+               R"("memory_planned_bytes":8192)");
     run_.Event(second, 41, "plan", kPlan);
     run_.Event(second, 44, "resume", R"(,"step":2,"dur_s":1.5)");
     for (int step = 3; step <= 5; ++step) {
@@ -63,7 +65,8 @@ class ReportTest : public testing::Test {
                  Step(step, 1.015625 / step) + R"(,"mfu_ratio":0.41)");
     }
     run_.Event(second, 61, "eval", R"(,"step":5,"metric":"accuracy","value":0.8125,"dur_s":0.5)");
-    run_.Append("attempts/001-812/env.json", R"({"NCCL_DEBUG":"INFO","SLURM_JOB_ID":"812"})");
+    run_.Append("attempts/001-812/env.json", R"({"NCCL_DEBUG":"INFO","SLURM_JOB_ID":"812",)"
+                                             R"("SLURM_PMIXP_ABORT_AGENT_PORT":"2"})");
     run_.Append("attempts/001-812/job.txtpb", "lr: 0.2\nepochs: 3\n");
     run_.Append("STATUS.json",
                 StrCat(R"({"ts":")", At(70), R"(","run":")", kEvil,
@@ -239,6 +242,8 @@ TEST_F(ReportTest, AttemptsHaveFailuresAndChanges) {
   const std::string changes = FirstRun(page, "attempts/1/changes");
   EXPECT_THAT(changes, HasSubstr(R"({"name":"NCCL_DEBUG","before":"WARN","after":"INFO"})"));
   EXPECT_THAT(changes, HasSubstr(R"({"name":"nodes","before":"30","after":"29"})"));
+  EXPECT_THAT(changes, Not(HasSubstr("SLURM_PMIXP"))) << "every start changes it";
+  EXPECT_THAT(changes, Not(HasSubstr("memory_planned_bytes")));
   EXPECT_THAT(changes, Not(HasSubstr("SLURM_JOB_ID"))) << "it is the same";
   EXPECT_EQ(FirstRun(page, "attempts/1/job_changes"),
             R"([{"name":"","before":"lr: 0.1","after":""},)"

@@ -211,9 +211,15 @@ TEST(Advise, PromisesNoRestartThatDoesNotCome) {
   state.exit = 75;
   EXPECT_THAT(Advise({.state = state})[0].en, HasSubstr("slurm/launch does so automatically"));
   EXPECT_THAT(Advise({.state = state, .hold_file = true})[1].en, Not(HasSubstr("automatically")));
+  state.exit = 137;
+  EXPECT_THAT(
+      Advise({.state = state})[0].en,
+      AllOf(HasSubstr("killed by a signal"), HasSubstr("slurm/launch does so automatically")));
+  state.exit = 75;
   state.gone_in_slurm = true;  // scancel
   EXPECT_THAT(Advise({.state = state})[0].en,
-              AllOf(HasSubstr("submit it again"), Not(HasSubstr("automatically"))));
+              AllOf(HasSubstr("submit it again, unless another job that continues it waits"),
+                    Not(HasSubstr("automatically"))));
 }
 
 TEST(Advise, DependsOnReasonIfExitCodeIsAmbiguous) {

@@ -177,6 +177,9 @@ TEST_F(LogsTest, FollowsStaleOrRequeuedRun) {
 TEST_F(LogsTest, UnstartedRunHasNoAttempts) {
   const auto print = [&] { return RunLogsCommand({.folder = run_.path()}); };
   EXPECT_THAT(print(), IsError(ErrorKind::kUsage, "is not a run folder"));
+  run_.Append("0-lr=0.1/STATUS.json", "{}");
+  EXPECT_THAT(print(), IsError(ErrorKind::kUsage,
+                               StrCat("as '", run_.Path("0-lr=0.1"), "' in it; gaccd runs lists")));
   run_.Append("submit.jsonl", StrCat(R"({"v":1,"ts":")", At(1), R"(","jobs":"812"})", "\n"));
   EXPECT_THAT(print(), IsError(ErrorKind::kUsage, "has no attempts yet: job 812 has not begun"));
 }
