@@ -179,7 +179,7 @@ class RunFolder(unittest.TestCase):
             self.assertEqual("; eval, predict and ckpt export use its checkpoint" in said, other)
             for verb in (["ckpt", "export", run, "--out=x"],
                          ["eval", "--job=" + job, "--weights=" + run]):
-                text = "the best evaluation was that after update %d; --best" % best
+                text = "the best evaluation was that after update %d; eval" % best
                 self.assertEqual(text in self.gaccd(0, [], *verb), other)
                 self.assertNotIn(text, self.gaccd(0, [], *verb, "--best"))
 
