@@ -111,6 +111,16 @@ TEST(RoundTripTest, EveryStartHasHigherEpochAndOverwritesNothing) {
                                  "step-000000000008-e000001"));
 }
 
+// A writer that was killed while it claimed the folder.
+TEST(RoundTripTest, TrainingIsThatOfLastCompleteClaim) {
+  const TempFolder folder;
+  (void)folder.Write(".epoch-000003", "job 9 process 1 on n2\nsince 3\nbegun 2 from never\n");
+  for (const char* text : {"", "job 9 pro", "job 9 process 1 on n2\nsince 4\nbegun 2 fr"}) {
+    (void)folder.Write(".epoch-000004", text);
+    EXPECT_EQ(NewestTraining(folder.path()).since, 2) << text;
+  }
+}
+
 TEST(RoundTripTest, FoldersArePrivateUnlessRequested) {
   const SmallRun run;
   for (const bool group : {false, true}) {

@@ -17,6 +17,7 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/lease.h"
+#include "daemon/checkpoint/shard.h"
 #include "tests/support/small_run.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
@@ -239,9 +240,10 @@ TEST_F(StallTest, StopOfOneRankEndsWaitOnAll) {
 
 TEST_F(StallTest, TrainingContinuesWithoutSpaceForSave) {
   thread_local int exchanges = 0;  // while this rank waits
-  const CheckpointOptions options = {.patience = 100ms, .give_up = [] {
-                                       ++exchanges;
-                                       ThreadClock::Advance(30ms);
+  const CheckpointOptions options = {.patience = 100ms,
+                                     .end_patience = 100ms,  // not meant for these waits
+                                     .give_up = [] {
+                                       if (++exchanges <= 4) ThreadClock::Advance(30ms);
                                        return GiveUp::kNo;
                                      }};
   disk.Stall("shard-00001");
@@ -327,6 +329,20 @@ TEST_F(StallTest, RemovesManifestThatIsNotDurable) {
   ASSERT_TRUE(all.ok());
   ASSERT_EQ(all->size(), 1U);
   EXPECT_FALSE(all->front().committed);
+}
+
+// After a power failure a manifest could be there again, without its shards.
+TEST_F(StallTest, KeepsShardsUntilRemovalOfManifestIsDurable) {
+  ExpectOk(OnTwo({}, [&](auto&, auto& writer) -> Status {
+    GACCD_RETURN_IF_ERROR(run_.SaveAt(writer, 1));
+    return writer.Finish();
+  }));
+  const Generation saved{.epoch = 1, .step = 1};
+  const std::string path = saved.PathIn(folder_.Path("ckpt"));
+  disk.FailFolderWith(ShardName(0, 2));
+  EXPECT_THAT(RemoveGeneration(folder_.Path("ckpt"), saved), HasKind(ErrorKind::kIo));
+  EXPECT_FALSE(PathExists(StrCat(path, "/", kManifestName)));
+  for (const int rank : {0, 1}) EXPECT_TRUE(PathExists(StrCat(path, "/", ShardName(rank, 2))));
 }
 
 // The shard takes some 10 s, and then the manifest.

@@ -9,9 +9,12 @@
 #include <numeric>
 #include <vector>
 
+#include "daemon/device/cpu/cpu_context.h"
 #include "daemon/device/cpu/detect_bf16.h"
 #include "daemon/device/cpu/pack_bf16.h"
+#include "daemon/device/cpu/packed_weights.h"
 #include "daemon/tensor/bf16.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -95,6 +98,34 @@ TEST(PackBf16, RoundsAndPlacesEveryElement) {
         }
       }
     }
+  }
+}
+
+// The step of the optimiser tells how far it has come: nowhere near the end of a block, maybe.
+TEST(PackedWeights, PiecesEqualWhole) {
+  using Tag = dnnl::memory::format_tag;
+  using Type = dnnl::memory::data_type;
+  const std::int64_t rows = 192;  // as stored
+  const std::int64_t columns = 128;
+  for (const auto& [stored, packed] : {std::pair{Tag::ba, std::pair{Type::f32, Tag::BA16a64b}},
+                                       {Tag::ab, {Type::bf16, Tag::BA16a64b2a}},
+                                       {Tag::ba, {Type::bf16, Tag::BA16a64b2a}}}) {
+    const auto context = ValueOrThrow(CpuContext::Create());
+    const std::vector<float> weight = Counted(rows * columns);
+    const dnnl::memory::dims dims =
+        stored == Tag::ba ? dnnl::memory::dims{columns, rows} : dnnl::memory::dims{rows, columns};
+    const dnnl::memory::desc layout(dims, packed.first, packed.second);
+    PackedWeights& weights = context->packed_weights();
+    const dnnl::memory memory =
+        ValueOrThrow(weights.Get(weight.data(), {dims, Type::f32, stored}, layout));
+    const auto* const begin = static_cast<const std::byte*>(memory.get_data_handle());
+    for (const std::int64_t row : {5, 64, 70, 150, 191}) {
+      weights.RepackUpTo(weight.data() + row * columns + 3);
+    }
+    ASSERT_OK(weights.Repack());
+    const std::vector<std::byte> pieces(begin, begin + layout.get_size());
+    ASSERT_OK(weights.Repack());
+    EXPECT_EQ(pieces, std::vector<std::byte>(begin, begin + layout.get_size()));
   }
 }
 

@@ -135,6 +135,31 @@ TEST(EngineTest, GradientNoiseOfRaggedRanks) {
   }
 }
 
+// Statistics of micro-batches are summed among the gradients, and are none.
+TEST(EngineTest, GradientNormExcludesMicroStatistics) {
+  for (const Sharding shard : {Sharding::kNone, Sharding::kOptimizer}) {
+    const EngineCase test{.ranks = 3,
+                          .micro = 5,
+                          .target = 37,
+                          .updates = 2,
+                          .stats = BatchStatistics::kMicro,
+                          .shard = shard};
+    const Model model = MakeCaseModel(test);
+    for (const auto& run : RunRanks(test, {.gradients = true})) {
+      ASSERT_TRUE(run.ok()) << run.status().message();
+      for (std::size_t u = 0; u < run->results.size(); ++u) {
+        double squares = 0;
+        for (const FlatEntry& entry : model.layout().entries()) {
+          if (entry.buffer) continue;
+          const auto* const from = run->gradients[u].data() + entry.offset;
+          squares = std::inner_product(from, from + entry.elements, from, squares);
+        }
+        EXPECT_NEAR(run->results[u].grad_norm / std::sqrt(squares), 1, 1e-5);
+      }
+    }
+  }
+}
+
 // Tensors are found by name, whatever their order, and those that no graph asks for are left alone.
 TEST(EngineTest, TensorOrderDoesNotMatter) {
   for (const LossKind loss : {LossKind::kSoftmaxCrossEntropy, LossKind::kMeanSquaredError}) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <string>
 #include <utility>
@@ -105,6 +106,10 @@ TEST_F(BestEvaluationRunTest, EarlyStopIsAtSameUpdateFromAnyCheckpoint) {
   }
   job.evaluation.patience = 0;
   EXPECT_EQ(Train(job, 3, 0, CheckpointPath(end))->summary.updates, 24) << "when it is asked to";
+  job.evaluation.patience = 3;
+  std::filesystem::remove_all(ckpt());
+  EXPECT_OK(Train(job, 3, 100, "never"));
+  EXPECT_TRUE(std::filesystem::exists(CheckpointPath(end))) << "the end, though no save was due";
 }
 
 // mse by evaluation.metric is better when it is smaller, r2 when it is larger: of the same

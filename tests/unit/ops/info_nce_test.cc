@@ -115,6 +115,8 @@ TEST(InfoNceTest, BitsDoNotDependOnRanks) {
   const std::vector<float> rows = Rows(InfoNce::kBlock + 77, kWidth);
   const Found one = Spread(rows, kWidth, 14.3, {InfoNce::kBlock + 77});
   const Found many = Spread(rows, kWidth, 14.3, {13, 0, 500, 1, InfoNce::kBlock + 77 - 514});
+  const std::vector<double> exact(rows.begin(), rows.end());
+  EXPECT_NEAR(one.loss, ComputeLoss(exact, kWidth, 14.3), 1e-6);
   EXPECT_EQ(one.gradients, many.gradients);
   EXPECT_NEAR(one.loss, many.loss, 1e-12);
   EXPECT_NEAR(one.log_scale_gradient, many.log_scale_gradient, 1e-12);

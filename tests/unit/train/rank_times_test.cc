@@ -201,6 +201,17 @@ TEST(RankTimesTest, ReportsRecurringSlowRankAgain) {
   EXPECT_LT(reported[1].update, 400);
 }
 
+// A minute in which all waited for the data: it counts until there are ten other seconds, 2500
+// updates of 4 ms.
+TEST(RankTimesTest, WindowHasTenSecondsBesideLongUpdate) {
+  const auto slow = [](int update, auto& times) {
+    for (auto& one : times) one.compute_s = update == 0 ? 60 : 0.002;
+    if (update > 0) times[1].compute_s = 0.004;
+  };
+  EXPECT_TRUE(Train(2500, slow).empty());
+  EXPECT_EQ(Train(2600, slow).size(), 1U);
+}
+
 // After a pause of a minute the window has few other updates, of less than a second.
 TEST(RankTimesTest, ForgetsSlowTimeOfRecoveredRank) {
   const auto reported = Train(8150, [](int update, auto& times) {

@@ -384,6 +384,20 @@ TEST_F(ResumeTest, RequeuedJobContinuesFromOwnCheckpoints) {
   }
 }
 
+TEST_F(ResumeTest, OwnCheckpointContinuesTraining) {
+  const std::string from = temp_.path() + "/x";
+  for (const std::int64_t epoch : {1, 2, 3}) {
+    ResumePoint point;
+    point.state.emplace().generation.epoch = epoch;
+    point.folder = temp_.path();
+    ResumeSource source{.folder = temp_.path(), .from = from, .job_since = {}};
+    source.training.since = 2;
+    EXPECT_EQ(source.NewTraining(point), epoch < 2 ? from : "") << epoch;
+    source.from = "auto";
+    EXPECT_EQ(source.NewTraining(point), "");
+  }
+}
+
 TEST_F(ResumeTest, RestartedTrainingIgnoresEarlierCheckpoints) {
   const Job job = SmallJob();
   ASSERT_TRUE(Train(job, 2, 10, "never").ok());  // 10, 20 and 24

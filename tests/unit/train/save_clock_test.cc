@@ -42,6 +42,19 @@ TEST(SaveClockTest, UpdateIntervalIsSameAfterRestart) {
   EXPECT_FALSE(*never.Due(*comm, 1));
 }
 
+// Updates of 100 s: the clock is looked at in each of these, too.
+TEST(SaveClockTest, UpdateIntervalAppliesBesideTime) {
+  const auto comm = MakeSingle();
+  SaveClock::Clock::time_point now{};
+  SaveClock clock({.every_updates = 4, .every_seconds = 600}, 0, [&] { return now; });
+  std::vector<std::int64_t> saves;
+  for (std::int64_t step = 1; step <= 12; ++step) {
+    now += std::chrono::seconds(100);
+    if (*clock.Due(*comm, step)) saves.push_back(step);
+  }
+  EXPECT_EQ(saves, (std::vector<std::int64_t>{4, 8, 12}));
+}
+
 // Updates of 10 s. The clock of rank 1, whose time does not advance, does not count.
 TEST(SaveClockTest, IntervalStartsAtLastSave) {
   const Status status = RunThreadRanks(2, {}, [](Communicator& comm) -> Status {

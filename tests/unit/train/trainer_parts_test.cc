@@ -17,6 +17,7 @@
 #include "collectives/base/hex.h"
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
+#include "daemon/stop/stop_agreement.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/batch_feed.h"
 #include "daemon/train/control_words.h"
@@ -219,6 +220,20 @@ TEST(ControlWordsTest, RecordNamesSlowRank) {
     }
     return Status::Ok();
   }));
+}
+
+// The rank says what a micro-step takes; 90 of these 100 were computed by the attempt before.
+TEST(ControlWordsTest, PaceExcludesRestoredMicroSteps) {
+  const auto comm = MakeSingle();
+  ControlWords words(*comm);
+  StopAgreement stops(*comm, {.checkpoints = true});
+  StepRecord record;
+  words.Pack(&stops, 100, 0);
+  const std::vector<double> sums(words.words().begin(), words.words().end());
+  words.Unpack({.micro_steps = 100, .restored = 90}, {.dur_s = 0.5, .control_words = sums}, &stops,
+               nullptr, &record);
+  words.Pack(&stops, 100, 0);
+  EXPECT_DOUBLE_EQ(DecodeStopWords(words.words().first(kStopWordCount)).pace_s, 0.05);
 }
 
 // No rank leaves the others waiting.
