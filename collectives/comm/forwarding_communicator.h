@@ -29,6 +29,7 @@ class ForwardingCommunicator : public Communicator {
   Status Poll() override { return inner_.Poll(); }
   [[nodiscard]] std::optional<CommFailure> failure() const override { return inner_.failure(); }
   Status FlushSends() override { return inner_.FlushSends(); }
+  void SetReader(StreamHandle reader) override { inner_.SetReader(reader); }
   Status ConnectMessages() override { return inner_.ConnectMessages(); }
   Status Barrier() override { return inner_.Barrier(); }
   // The result is split from the inner communicator and not forwarding.

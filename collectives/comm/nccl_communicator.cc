@@ -176,12 +176,13 @@ Status NcclCommunicator::DoSend(ConstBuffer message, int to, StreamHandle stream
 
 Status NcclCommunicator::DoReceive(MutableBuffer message, int from, StreamHandle stream) {
   if (message.memory == MemoryKind::kHost) return over_->Receive(message, from);
-  return watch_->Enqueue(Operation::kMessage, Native(stream), [&](ncclComm_t comm) {
+  const auto receive = [&](ncclComm_t comm) {
     return ForPieces(message.count, options_.message_elements, [&](std::size_t i, std::size_t n) {
       return options_.api->Recv(At(message.data, i, message.dtype), n, NcclType(message.dtype),
                                 from, comm, Native(stream));
     });
-  });
+  };
+  return watch_->Enqueue(Operation::kMessage, Native(stream), receive, Native(reader_));
 }
 
 Status NcclCommunicator::ConnectMessages() {

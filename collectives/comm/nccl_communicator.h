@@ -43,6 +43,7 @@ class NcclCommunicator final : public Communicator {
   // Includes the communicators that were split from this one.
   void CancelPending(const Status& error) override;
   Status FlushSends() override { return over_->FlushSends(); }
+  void SetReader(StreamHandle reader) override { reader_ = reader; }
   // NCCL connects two ranks at the first message of each direction, while both are in the call.
   Status ConnectMessages() override;
   Status Barrier() override;
@@ -80,6 +81,7 @@ class NcclCommunicator final : public Communicator {
   Communicator* const over_;
   const std::unique_ptr<Communicator> owned_;
   const std::shared_ptr<NcclWatch> watch_;
+  StreamHandle reader_;  // if set
   std::vector<SplitPart> parts_;
   const std::shared_ptr<NcclWindows> windows_;
 };

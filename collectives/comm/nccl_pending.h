@@ -1,6 +1,7 @@
 // NcclPending: device collectives that are enqueued and not known to be done.
 //
-//   start event | the collective | end event      all on the stream of the caller
+//   start event | the collective | end event      all on the stream of the caller, except the start
+//                                                 of a receive (Communicator::SetReader())
 //
 // Before its start event a collective only waits for earlier computation, for any time; between
 // start and end it waits for other ranks, with a deadline. Not thread-safe; the current device of

@@ -98,7 +98,7 @@ Status NcclWatch::ReadyLocked() const {
   return {ErrorKind::kInternal, "the NCCL communicator has ended"};
 }
 
-Status NcclWatch::BeginLocked(Operation operation, cudaStream_t stream) {
+Status NcclWatch::BeginLocked(Operation operation, cudaStream_t stream, cudaStream_t begins) {
   GACCD_RETURN_IF_ERROR(ReadyLocked());
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
   Status status = CudaStatus(cudaStreamIsCapturing(stream, &capturing), "cudaStreamIsCapturing");
@@ -112,7 +112,7 @@ Status NcclWatch::BeginLocked(Operation operation, cudaStream_t stream) {
   const bool counts = operation != Operation::kMessage || options_.hosts.size() <= 2;
   newest_ = {newest_.sequence + (counts ? 1 : 0), operation};
   options_.board.PublishEntry(newest_);
-  status = pending_.Begin(newest_, stream);
+  status = pending_.Begin(newest_, begins);
   return status.ok() ? status : FailLocked(status);
 }
 

@@ -22,7 +22,10 @@ class CudaMessageRing {
  public:
   // A ring for this direction only: `link` has two ranks (ChainLinks).
   CudaMessageRing(std::unique_ptr<Communicator> link, cudaStream_t compute)
-      : link_(std::move(link)), compute_(compute) {}
+      : link_(std::move(link)), compute_(compute) {
+    // A receive is enqueued, and waits for its sender, long before compute needs the message.
+    link_->SetReader({compute});
+  }
 
   // Call before the first message.
   Status CreateStream();

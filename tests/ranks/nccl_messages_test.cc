@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "collectives/comm/chain_links.h"
@@ -115,6 +116,32 @@ TEST_F(NcclMessagesTest, NamesRankThatDoesNotSend) {
   EXPECT_OK(found[2]);
   // The first one has connected them.
   EXPECT_THAT(found[1], IsError(ErrorKind::kUnavailable, "message #2", "did not enter"));
+}
+
+// A stage of a pipeline enqueues a receive long before it needs the message: its deadline begins
+// when the stream that reads the message has come to it.
+TEST_F(NcclMessagesTest, DeadlineOfReceiveBeginsWhenReaderNeedsIt) {
+  for (const bool has_reader : {true, false}) {
+    const auto found =
+        RunToTheirErrors(2, [&](Communicator& comm, const DeviceBuffer& memory) -> Status {
+          GACCD_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create());
+          GACCD_ASSIGN_OR_RETURN(const CudaStream reader, CudaStream::Create());
+          const cudaStream_t busy = comm.rank() == 0 ? stream.get() : reader.get();
+          GACCD_RETURN_IF_ERROR(CudaStatus(
+              standin::Enqueue(busy, "a long computation",
+                               [] { std::this_thread::sleep_for(std::chrono::seconds(2)); }, {}),
+              "enqueue"));
+          const MutableBuffer message = Floats(memory, 0, 8);
+          if (comm.rank() == 0) {
+            GACCD_RETURN_IF_ERROR(comm.Send(message, 1, stream.handle()));
+          } else {
+            if (has_reader) comm.SetReader(reader.handle());
+            GACCD_RETURN_IF_ERROR(comm.Receive(message, 0, stream.handle()));
+          }
+          return WaitFor(stream, comm);
+        });
+    EXPECT_EQ(found[1].ok(), has_reader) << found[1].message();
+  }
 }
 
 TEST_F(NcclMessagesTest, RefusesInvalidMessages) {
