@@ -184,6 +184,22 @@ TEST_F(RunFailuresTest, HangingFolderDelaysNeitherStepsNorEnd) {
   EXPECT_THAT(child.out, HasSubstr("stopped: 5 updates"));
 }
 
+// Two seconds later PeerWatch ends a rank that has lost another one.
+TEST_F(RunFailuresTest, HangingFolderDelaysEndForThreeSecondsAfterALoss) {
+  const Child child = RunIntoFile(dir_.path() + "/out", [&]() -> Status {
+    const auto comm = MakeSingle();
+    ReporterOptions options = Options(Run());
+    options.end_limit = std::chrono::seconds(30);
+    GACCD_ASSIGN_OR_RETURN(const auto reporter, RunReporter::Start(*comm, options));
+    ReplaceOpenFile(Latest() + "/events.jsonl", HangingPipe());
+    reporter->Finish({ErrorKind::kUnavailable, "rank 1 on node0 has ended"},
+                     {.suspects = {{1, "node0"}}});
+    return PrintOut(reporter->close_status().message() + "\n");
+  });
+  EXPECT_EQ(child.exit, 0) << child.out;
+  EXPECT_THAT(child.out, HasSubstr("verdict.json was not written within 3000 ms"));
+}
+
 // Everything a run makes, whatever the umask is.
 TEST_F(RunFailuresTest, FolderIsReadableByOwnerOnly) {
   for (const bool group : {false, true}) {
