@@ -105,12 +105,32 @@ class Layers(Exported):
             def forward(self, x, mask):
                 seen = mask.bool()[:, None, None, :]
                 return self.f(attention(self, x, seen & torch.ones(LENGTH, LENGTH).bool().tril() if self.causal else seen))
-        for causal in (False, True):
-            model = Masked(self.head, causal)
-            summary = gaccd.export(model, {"x": self.steps, "mask": torch.ones(2, LENGTH).long()}, self.dir / "model")
-            self.assertEqual(summary.functions["masked_attention"], 1)
-            found = gaccd.verify(model, self.dir / "model", samples=64, gaccd=GACCD)
-            self.assertTrue(found.ok and found.largest.gaccd < 1e-5, str(found))
+
+        class Added(Masked):
+            def forward(self, x, mask):
+                hidden = torch.zeros(mask.shape).masked_fill(mask == 0, -float("inf"))
+                y = attention(self, x, hidden[:, None, None] + torch.full((LENGTH, LENGTH), -float("inf")).triu(1) if self.causal else hidden[:, None, None])
+                return self.f(y + nn.functional.scaled_dot_product_attention(x, x, x, hidden[:, None]).mean(1))
+        for kind, causal in ((Masked, False), (Masked, True), (Added, False), (Added, True)):
+            with self.subTest(kind=kind.__name__, causal=causal):
+                model = kind(self.head, causal)
+                summary = gaccd.export(model, {"x": self.steps, "mask": torch.ones(2, LENGTH).long()}, self.dir / "model")
+                self.assertEqual("masked_attention" in summary.functions, kind is Masked)
+                found = gaccd.verify(model, self.dir / "model", samples=64, gaccd=GACCD)
+                self.assertTrue(found.ok and found.largest.gaccd < 1e-5, str(found))
+
+    def test_queries_or_keys_that_are_the_same_for_all_samples(self):
+        attend = nn.functional.scaled_dot_product_attention
+        for form in ((1, 1, 3, WIDTH), (1, 3, WIDTH)):
+            row = nn.Parameter(torch.randn(form))
+            for of in (lambda x, row: attend(x, row, row), lambda x, row: attend(row, x, x)):
+                self.check(Calls(lambda m, x, of=of: m.f(of(x[:, None] if m.row.dim() == 4 else x, m.row).flatten(1, -2).mean(1)), f=self.head, row=row),
+                           self.steps)
+
+    def test_the_number_of_samples_is_another_size_too(self):
+        """2 samples of 2 heads are as many as the values of a head."""
+        layer = nn.MultiheadAttention(8, 2, batch_first=True, kdim=4, vdim=6)
+        self.check(Calls(lambda m, x: m.f(m.a(x[..., :8], x[..., :4], x[..., 2:8])[0].flatten(1)), a=layer, f=nn.Linear(8 * LENGTH, CLASSES)), self.steps)
 
     def test_masks_by_the_least_number(self):
         def forward(model, x, keys, _):
@@ -192,6 +212,39 @@ class Layers(Exported):
 
     def test_forward_that_makes_numbers_is_judged_in_double_precision(self):
         self.check(OfTexts(lambda m, x, _, __: m.f((x * torch.linspace(0, 1, 8)[:, None]).mean(1) @ torch.eye(WIDTH))), self.texts)
+
+
+class Values(Exported):
+    def check_together(self, formulas, example):
+        """Each formula(model, y) of y [samples, 6], which is the example at first."""
+        model = Calls(lambda m, x: m.f(torch.cat([of(m, m.s * x) for of in formulas], 1)), s=nn.Parameter(torch.ones(6)),
+                      limit=nn.Parameter(torch.tensor([0.0, 1, 0, 1, 0, 1])), f=nn.Linear(6 * len(formulas), CLASSES))
+        return self.check(model, example)
+
+    def test_gradients_where_values_are_equal(self):
+        """Ids without a table are 0 and 1, which the limits are."""
+        self.check_together([
+            lambda m, y: y.clamp(min=1), lambda m, y: y.clamp(max=0), lambda m, y: y.clamp(0, 1), lambda m, y: y.clamp(min=torch.tensor(1.0)),
+            lambda m, y: y.clamp(max=m.limit), lambda m, y: y.clamp(m.limit - 1, m.limit)], torch.randint(2, (2, 6)))
+        self.check_together([lambda m, y: y.view(-1, 3, 2).std(2).repeat(1, 2), lambda m, y: sum(torch.std_mean(y.view(-1, 3, 2), 2)).repeat(1, 2)],
+                            torch.randint(2, (2, 6)))
+        self.check_together([lambda m, y: y ** 0 + y], torch.randint(2, (2, 6)))
+
+    def test_constants_of_one_value_with_more_dimensions(self):
+        two = torch.full((1, 1, 1, 1), 2.0)
+        self.check_together([lambda m, y, of=formula: of(y[:, :, None] + m.limit).tanh().sum(2).squeeze(0) for formula in (
+            lambda x: x + two, lambda x: two - x, lambda x: x * two, lambda x: x / two, lambda x: two / (x.abs() + 1), lambda x: x ** two,
+            lambda x: (x > two) * x, lambda x: torch.minimum(x, two), lambda x: x.clamp(max=two), lambda x: torch.where(x > 0, two, two - 1))], torch.randn(2, 6))
+
+    def test_values_that_are_not_finite(self):
+        hidden = -float("inf")
+        self.check_together([
+            lambda m, y: y.nan_to_num(), lambda m, y: y * ((y > 0) ^ (y < m.limit)),
+            lambda m, y: (lambda z: torch.where(z == hidden, m.limit, z))(y.masked_fill(y < 0, hidden) / 8),
+            lambda m, y: y * (y.masked_fill(y < 0, hidden) * 0.1 > hidden), lambda m, y: y * (y.masked_fill(y < 0, -hidden) / 4).isinf(),
+            lambda m, y: y * (y.masked_fill(y < 0, hidden) / 4).isfinite()], torch.randn(2, 6))
+        self.assertIn("asks for NaN after a softmax of -inf", self.refusal(Calls(
+            lambda m, x: m.f(x.masked_fill(x < 0.5, hidden).softmax(1).nan_to_num()), f=self.head), self.x))
 
 
 class State(Exported):

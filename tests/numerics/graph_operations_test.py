@@ -407,6 +407,7 @@ class GraphOperations(unittest.TestCase):
                 self.check_model(nn.Sequential(nn.EmbeddingBag(9, 4, mode=mode, padding_idx=padding), nn.Linear(4, 3)), ids)
         bag = nn.EmbeddingBag(9, 4, mode="sum")
         self.check_model(Calls(lambda m, x: m.fc(m.bag(x, per_sample_weights=(x > 4) + 0.5)), bag=bag, fc=nn.Linear(4, 3)), ids)
+        self.check_model(Calls(lambda m, x: m.fc(m.bag(x.clamp(min=3))), bag=nn.EmbeddingBag(9, 4, padding_idx=3), fc=nn.Linear(4, 3)), ids)
         self.assertIn("mode='max'", self.refusal_of(nn.Sequential(nn.EmbeddingBag(9, 4, mode="max"), nn.Linear(4, 3)), ids))
         self.check_model(Calls(lambda m, x: m.pair(x, x[:, :2]), pair=nn.Bilinear(4, 2, 3)), torch.randn(2, 4))
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converted, repeated, scaled, shifted, viewed
+from .export_convert import Arguments, Converted, has_infinity, repeated, scaled, shifted, viewed
 from .export_graph import GraphBuilder
-from .export_types import HIDDEN, SAMPLES, Node
+from .export_types import HIDDEN, INFINITE, SAMPLES, Node
 
 
 def _additive_mask(mask: torch.Tensor) -> torch.Tensor | None:
@@ -21,7 +21,7 @@ def _additive_mask(mask: torch.Tensor) -> torch.Tensor | None:
 def _is_causal(added: torch.Tensor) -> bool:
     rows, columns = added.shape[-2:]
     hidden = torch.ones(rows, columns, dtype=torch.bool).triu(1)
-    return rows == columns and bool(((added <= HIDDEN * 1e-3) == hidden).all()) and not bool(added[..., ~hidden].any())
+    return rows == columns and bool(((added <= -INFINITE) == hidden).all()) and not bool(added[..., ~hidden].any())
 
 
 def _visible_rows(graph: GraphBuilder, node: Any, mask: Any) -> str | None:
@@ -33,6 +33,16 @@ def _visible_rows(graph: GraphBuilder, node: Any, mask: Any) -> str | None:
     known = graph.for_all_samples(node, mask)
     seen = (known if known.dtype == torch.bool else known > -math.inf).any(-1, keepdim=True)
     return None if bool(seen.all()) else graph.constant(node, seen.float())
+
+
+def _seen_by_sums(graph: GraphBuilder, node: Any, mask: Any, y: str) -> Converted:
+    """y, with 0 for queries whose keys a mask of numbers that depends on data hides all by -inf, as in PyTorch."""
+    if mask is None or isinstance(graph.value(mask), torch.Tensor) or mask.meta["val"].dtype == torch.bool or not has_infinity(graph, mask):
+        return y
+    rank, keys = len(graph.shape(mask)), graph.shape(mask)[-1]
+    hidden = graph.emit(node, Node("less", [graph.value_name(node, mask)], {"than": -INFINITE}))
+    count = graph.emit(node, Node("sum", [hidden], {"dims": [rank - 1], "keepdim": True}))
+    return Node("mul", [y, graph.emit(node, Node("less", [count], {"than": keys - 0.5}))], {})
 
 
 def _score_bias(graph: GraphBuilder, node: Any, a: Arguments) -> tuple[bool, str | None]:
@@ -75,12 +85,18 @@ def _mask_input(graph: GraphBuilder, mask: Any) -> tuple[Any, bool] | None:
     return None
 
 
-def _repeat_for_heads(graph: GraphBuilder, node: Any, x: Any, heads: int) -> str:
-    """Repeats each head of keys or values for its group of query heads."""
+def _for_samples(graph: GraphBuilder, node: Any, x: Any, samples: int) -> str:
+    """Repeats a single row of queries, keys or values for each sample."""
     sizes, name = graph.sizes(node, graph.shape(x)), graph.value_name(node, x)
-    if sizes[1] == heads:
+    return name if sizes[0] == samples else repeated(graph, node, name, [samples, *sizes[1:]])
+
+
+def _repeat_for_heads(graph: GraphBuilder, node: Any, x: Any, samples: int, heads: int) -> str:
+    """Repeats each head of keys or values for its group of query heads."""
+    name = _for_samples(graph, node, x, samples)
+    own, length, width = graph.sizes(node, graph.shape(x)[1:])
+    if own == heads:
         return name
-    samples, own, length, width = sizes
     name = viewed(graph, node, name, [samples, own, 1, length, width])
     name = repeated(graph, node, name, [samples, own, heads // own, length, width])
     return viewed(graph, node, name, [samples, heads, length, width])
@@ -99,7 +115,8 @@ def _attention_any_rank(graph: GraphBuilder, node: Any, a: Arguments) -> Convert
         raise graph.refuse(node, f"expected queries [samples, .., length, width] and keys and values of as many, found {shapes}")
     if any(size < 0 for size in shapes[0][1:]):
         raise graph.refuse(node, "its samples are in several dimensions, or not the first; permute before it")
-    query, key, value = (viewed(graph, node, graph.value_name(node, a[name]), [one[0], math.prod(one[1:-2]), *one[-2:]])
+    samples = min(one[0] for one in shapes)
+    query, key, value = (viewed(graph, node, _for_samples(graph, node, a[name], samples), [samples, math.prod(one[1:-2]), *one[-2:]])
                          for name, one in zip(("query", "key", "value"), shapes))
     scale, usual = _scale(a, shapes[0][-1])
     causal, added = _score_bias(graph, node, a)
@@ -110,7 +127,8 @@ def _attention_any_rank(graph: GraphBuilder, node: Any, a: Arguments) -> Convert
         added, seen = (None if one is None else _flatten_mask_heads(graph, node, one, a["attn_mask"], shapes[0][1:-2])
                        for one in (added, _visible_rows(graph, node, a["attn_mask"])))
         products = _products(graph, node, (scaled(graph, node, query, scale), key, value), added, seen, a["dropout_p"])
-        y = graph.emit(node, products)
+        y = viewed(graph, node, graph.emit(node, products), graph.sizes(node))
+        return _seen_by_sums(graph, node, a["attn_mask"], y)
     return viewed(graph, node, y, graph.sizes(node))
 
 
@@ -163,6 +181,8 @@ def _attention_4d(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         return Node("attention", [graph.value_name(node, a[name]) for name in ("query", "key", "value")], {"causal": causal})
     if causal:
         added = graph.constant(node, _causal(sizes[2], sizes[2]))
-    query = scaled(graph, node, graph.value_name(node, a["query"]), scale)
-    key, value = (_repeat_for_heads(graph, node, a[name], heads) for name in ("key", "value"))
-    return _products(graph, node, (query, key, value), added, _visible_rows(graph, node, mask), a["dropout_p"])
+    samples = graph.sizes(node)[0]
+    query = scaled(graph, node, _for_samples(graph, node, a["query"], samples), scale)
+    key, value = (_repeat_for_heads(graph, node, a[name], samples, heads) for name in ("key", "value"))
+    products = _products(graph, node, (query, key, value), added, _visible_rows(graph, node, mask), a["dropout_p"])
+    return _seen_by_sums(graph, node, mask, graph.emit(node, products))

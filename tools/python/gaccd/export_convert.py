@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Callable
 
 import torch
@@ -45,6 +46,13 @@ def constant_number(graph: GraphBuilder, argument: Any) -> float | None:
 def bounded(number: float) -> float:
     """Limits a number so that sums and products of mask values, such as torch.finfo(torch.float32).min, are finite."""
     return min(max(float(number), HIDDEN), -HIDDEN)
+
+
+def has_infinity(graph: GraphBuilder, x: Any) -> bool:
+    """Whether -inf is among the constants that x is computed from."""
+    values = [graph.value(one) for call in graph.required_calls(x) for one in (*call.args, *call.kwargs.values())
+              if isinstance(one, (torch.fx.Node, float))]
+    return any(bool((one == -math.inf).any()) if isinstance(one, torch.Tensor) else one == -math.inf for one in values)
 
 
 def scaled(graph: GraphBuilder, node: Any, x: str, factor: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Callable
 
-from .export_convert import Arguments, Converter, Converted, input_names, limited, constant_number, permuted, scaled, shifted, viewed
+from .export_convert import Arguments, Converter, Converted, bounded, input_names, limited, constant_number, permuted, scaled, shifted, viewed
 from .export_graph import GraphBuilder
 from .export_types import HIDDEN, Node
 
@@ -93,19 +93,23 @@ def _log_softmax(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 
 def _binary_extreme(sign: int) -> Converter:
-    """maximum and minimum of two values; where they are equal each gets half of the gradient."""
+    """maximum and minimum of two values."""
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-        x, y = a["self"], a["other"]
-        for one, other in ((x, y), (y, x)):
-            if (number := constant_number(graph, other)) is not None:
-                limits: dict[str, Any] = {"least": number, "most": -HIDDEN} if sign > 0 else {"least": HIDDEN, "most": number}
-                return _average(graph, node, *(graph.emit(node, Node(op, input_names(graph, node, one), limits)) for op in ("clamp", "hardtanh")))
-        one, other = input_names(graph, node, x, y)
-        return _average(graph, node, limited(graph, node, one, other, sign), limited(graph, node, other, one, sign))
+        x, y = (a["other"], a["self"]) if constant_number(graph, a["self"]) is not None else (a["self"], a["other"])
+        return extreme(graph, node, graph.value_name(node, x), y, sign)
     return made
 
 
-def _average(graph: GraphBuilder, node: Any, x: str, y: str) -> Converted:
+def extreme(graph: GraphBuilder, node: Any, x: str, limit: Any, sign: int) -> str:
+    """max (sign 1) or min (-1) of two values; where they are equal each gets half of the gradient."""
+    if (number := constant_number(graph, limit)) is not None:
+        limits: dict[str, Any] = {"least": bounded(number), "most": -HIDDEN} if sign > 0 else {"least": HIDDEN, "most": bounded(number)}
+        return _average(graph, node, *(graph.emit(node, Node(op, [x], limits)) for op in ("clamp", "hardtanh")))
+    other = graph.value_name(node, limit)
+    return _average(graph, node, limited(graph, node, x, other, sign), limited(graph, node, other, x, sign))
+
+
+def _average(graph: GraphBuilder, node: Any, x: str, y: str) -> str:
     return scaled(graph, node, graph.emit(node, Node("add", [x, y], {})), 0.5)
 
 
@@ -149,10 +153,12 @@ def _reduce_extreme(sign: int) -> Converter:
     return made
 
 
-def _variance_and_mean(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    dims = _inner_dims(graph, node, a["self"], a["dim"] if "dim" in a else None)
-    mean = graph.emit(node, Node("mean", input_names(graph, node, a["self"]), {"dims": dims, "keepdim": bool(a["keepdim"])}))
-    return [_variance(1)(graph, node, a), mean]
+def _variance_and_mean(root: bool) -> Converter:
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+        dims = _inner_dims(graph, node, a["self"], a["dim"] if "dim" in a else None)
+        mean = graph.emit(node, Node("mean", input_names(graph, node, a["self"]), {"dims": dims, "keepdim": bool(a["keepdim"])}))
+        return [_variance(root)(graph, node, a), mean]
+    return made
 
 
 def _extreme_values(sign: int) -> Converter:
@@ -172,8 +178,8 @@ def squared_distance(graph: GraphBuilder, node: Any, x: str, dims: list[int], ke
     return centered, graph.emit(node, Node("mean", [squares], {"dims": dims, "keepdim": keepdim}))
 
 
-def _variance(exponent: float) -> Converter:
-    """var (exponent 1) and std (exponent 0.5)."""
+def _variance(root: bool) -> Converter:
+    """var, and std, whose gradient of equal values is 0."""
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         dims = _inner_dims(graph, node, a["self"], a["dim"] if "dim" in a else None)
         count = math.prod(graph.shape(a["self"])[dim] for dim in dims)
@@ -182,7 +188,7 @@ def _variance(exponent: float) -> Converter:
             raise graph.refuse(node, f"of {count} values less {less:g}, expected more values")
         _, squares = squared_distance(graph, node, graph.value_name(node, a["self"]), dims, "keepdim" in a and bool(a["keepdim"]))
         found = scaled(graph, node, squares, count / (count - less))
-        return found if exponent == 1 else graph.emit(node, Node("power", [found], {"exponent": exponent}))
+        return graph.emit(node, Node("root", [found], {})) if root else found
     return made
 
 
@@ -206,5 +212,5 @@ FORMULAS: dict[str, Converter] = {
     **dict.fromkeys(("log_softmax", "_log_softmax"), _log_softmax),
     "maximum": _binary_extreme(1), "minimum": _binary_extreme(-1), "amax": _reduce_extreme(1), "amin": _reduce_extreme(-1),
     "max": _extreme_values(1), "min": _extreme_values(-1),
-    "_trilinear": _trilinear, "var": _variance(1), "std": _variance(0.5), "var_mean": _variance_and_mean,
+    "_trilinear": _trilinear, "var": _variance(False), "std": _variance(True), "var_mean": _variance_and_mean(False), "std_mean": _variance_and_mean(True),
 }

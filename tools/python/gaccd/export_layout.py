@@ -313,7 +313,7 @@ def _embedding_bag(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     y = graph.emit(node, Node("embedding", [rows, graph.value_name(node, a["weight"])], {}))
     kept: list[str] = []  # factors [samples, length, 1] of the rows
     if a["padding_idx"] >= 0:
-        numbers = graph.emit(node, Node("numbers", [rows], {}))
+        numbers = graph.emit(node, Node("numbers", [rows], {})) if rows in graph.ids else rows
         padding = graph.emit(node, Node("equal", [numbers], {"to": float(a["padding_idx"])}))
         kept.append(viewed(graph, node, inverted(graph, node, padding), [-1, -ids, 1]))
     if a["per_sample_weights"] is not None:

@@ -25,6 +25,7 @@ from .export_types import ExportError, Input
 Example = Union[torch.Tensor, Sequence[torch.Tensor], Mapping[str, torch.Tensor]]
 # Names of model arguments in the data, unless the caller gives them.
 DATA_NAMES = {"input_ids": "tokens", "token_type_ids": "segments"}
+UNUSUAL_SAMPLES = 67  # hardly another size of a model
 
 
 def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str], *,
@@ -144,6 +145,23 @@ def _data_name(argument: str, tensor: torch.Tensor, count: int, inputs: Mapping[
 
 
 def _capture(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]) -> Any:
+    program = _traced(model, args, kwargs)
+    if not _for_any_samples(program):  # a decomposition took the number of samples for another size, to which it is equal
+        def more(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor[torch.arange(UNUSUAL_SAMPLES) % len(tensor)]
+        program = _traced(model, tuple(map(more, args)), {name: more(tensor) for name, tensor in kwargs.items()})
+        if not _for_any_samples(program):
+            raise ExportError("torch.export takes the model for one number of samples alone; take x.shape[0] instead of a number")
+    return program
+
+
+def _for_any_samples(program: Any) -> bool:
+    names = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
+    inputs = [node.meta["val"].shape[0] for node in program.graph.nodes if node.op == "placeholder" and node.name in names]
+    return all(isinstance(size, torch.SymInt) and not size.node.expr.is_number for size in inputs)
+
+
+def _traced(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]) -> Any:
     batch = torch.export.Dim("batch")
     shapes: Any = {name: {0: batch} for name in kwargs} if kwargs else tuple({0: batch} for _ in args)
     try:

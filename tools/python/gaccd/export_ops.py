@@ -35,7 +35,7 @@ WHOLE_OPS = [aten.linear.default, aten.conv2d.default, aten.batch_norm.default, 
              aten.upsample_bilinear2d.vec, aten.upsample_bicubic2d.vec, aten.upsample_linear1d.vec, aten.conv1d.default,
              aten.hardtanh.default, aten.relu6.default, aten.detach.default, aten.linalg_vector_norm.default, aten.instance_norm.default,
              aten.elu.default, aten.celu.default, aten.softplus.default, aten.mish.default, aten.stack.default, aten.log_softmax.int,
-             aten.std.correction]
+             aten.std.correction, aten.std_mean.correction]
 
 SMALL = (torch.int8, torch.uint8, torch.int16)
 
@@ -66,7 +66,19 @@ def convert(graph: GraphBuilder, node: Any) -> Converted:
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor) and value.dtype in SMALL and not (name == "_to_copy" and node.args[0].meta["val"].dtype == torch.bool):
         raise graph.refuse(node, f"computes in {value.dtype}, which wraps where gaccd does not; compute in torch.int64")
-    return converter(graph, node, Arguments(node))
+    return _of_rank(graph, node, converter(graph, node, Arguments(node)))
+
+
+def _of_rank(graph: GraphBuilder, node: Any, made: Converted) -> Converted:
+    """With the dimensions that a constant of one value, such as [1, 1, 1], adds to others of fewer: it became a number."""
+    if torch.Tag.pointwise not in node.target.tags or not isinstance(made, (Node, str)):
+        return made
+    operands = [one for one in node.all_input_nodes if isinstance(one.meta.get("val"), torch.Tensor)]
+    numbers = [one for one in operands if isinstance(graph.value(one), torch.Tensor) and graph.value(one).numel() == 1]
+    rank = max((len(graph.shape(one)) for one in operands if one not in numbers), default=0)
+    if all(len(graph.shape(one)) <= rank for one in numbers):
+        return made
+    return viewed(graph, node, made if isinstance(made, str) else graph.emit(node, made), graph.sizes(node))
 
 
 def _linear(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:

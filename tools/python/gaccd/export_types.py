@@ -11,6 +11,7 @@ import torch
 
 SAMPLES = 7  # for values that depend on the number of samples only
 HIDDEN = -1e30  # replaces -inf: exp(HIDDEN) is 0
+INFINITE = 1e27  # beyond it a number counts as infinite: HIDDEN may have been scaled
 TORCH = os.path.dirname(torch.__file__) + os.sep
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from .export_convert import (Arguments, Converter, Converted, bounded, full, input_names, inverted, limited, constant_number, permuted,
+from .export_convert import (Arguments, Converter, Converted, bounded, full, has_infinity, input_names, inverted, limited, constant_number, permuted,
                              scaled, shifted)
-from .export_formulas import absolute
+from .export_formulas import absolute, extreme
 from .export_graph import GraphBuilder
-from .export_types import HIDDEN, Node, SampleMask, Uniform
+from .export_types import HIDDEN, INFINITE, Node, SampleMask, Uniform
 
 
 def _unary(op: str, **attributes: float) -> Converter:
@@ -32,7 +32,19 @@ def _pow(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     exponent = constant_number(graph, a["exponent"])
     if exponent is None:
         raise graph.refuse(node, "to the power of a value, expected a number")
+    if exponent == 0:  # 1, also of 0, and without a gradient
+        return shifted(graph, node, scaled(graph, node, graph.value_name(node, a["self"]), 0), 1)
     return Node("power", input_names(graph, node, a["self"]), {"exponent": exponent})
+
+
+def _gradient_at_limit(limit: Any) -> float:
+    x = torch.zeros((), requires_grad=True)
+    return float(torch.autograd.grad(x.clamp(min=limit), x)[0])
+
+
+# Where a value is the limit the gradient of clamp differs between versions of PyTorch: 1 or 0, and 1 or half of it for a tensor.
+CLAMP = "clamp" if _gradient_at_limit(0.0) == 1 else "hardtanh"
+SHARES_WITH_LIMIT = _gradient_at_limit(torch.zeros(())) == 0.5
 
 
 def _limits(op: str, least: str, most: str) -> Converter:
@@ -44,11 +56,15 @@ def _limits(op: str, least: str, most: str) -> Converter:
         if low is not None and high is not None and low > high:
             raise graph.refuse(node, f"between {low:g} and {high:g}, expected the lower limit first")
         x = graph.value_name(node, a["self"])
+        if SHARES_WITH_LIMIT and "Tensor" in str(node.target):
+            for one, sign in zip(given, (1, -1)):
+                x = x if one is None else extreme(graph, node, x, one, sign)
+            return x
         if given[0] is not None and low is None:
             x = limited(graph, node, x, graph.value_name(node, given[0]), 1)
         if low is not None or high is not None or given == [None, None]:
-            x = graph.emit(node, Node(op, [x], {"least": HIDDEN if low is None else low,
-                                                "most": -HIDDEN if high is None else high}))
+            x = graph.emit(node, Node(op, [x], {"least": HIDDEN if low is None else bounded(low),
+                                                "most": -HIDDEN if high is None else bounded(high)}))
         if given[1] is not None and high is None:
             x = limited(graph, node, x, graph.value_name(node, given[1]), -1)
         return x
@@ -135,9 +151,29 @@ def _compare(op: str, negated: bool = False, exchanged: bool = False) -> Convert
         else:
             difference = Node("add", [graph.value_name(node, x), scaled(graph, node, graph.value_name(node, y), -1)], {})
             name, limit = graph.emit(node, difference), 0.0
-        found = graph.emit(node, Node(op, [name], {key: bounded(limit)}))
+        if math.isinf(limit) and op == "equal":
+            found = graph.emit(node, Node("less", [scaled(graph, node, name, -1 if limit > 0 else 1)], {"than": -INFINITE}))
+        else:
+            found = graph.emit(node, Node(op, [name], {key: INFINITE if limit == math.inf else bounded(limit)}))
         return inverted(graph, node, found) if negated else found
     return made
+
+
+def _isnan(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """Neither below 0 nor above nor 0."""
+    if has_infinity(graph, a["self"]) and any("softmax" in str(one.target) for one in graph.required_calls(a["self"])):
+        raise graph.refuse(node, "asks for NaN after a softmax of -inf, which gaccd has no NaN for; hide by torch.finfo(x.dtype).min, and "
+                                 "multiply what a softmax of hidden values makes by a mask")
+    x = graph.value_name(node, a["self"])
+    known = graph.emit(node, Node("equal", [x], {"to": 0.0}))
+    for sign in (1, -1):
+        known = graph.emit(node, Node("add", [known, graph.emit(node, Node("less", [scaled(graph, node, x, sign)], {"than": 0.0}))], {}))
+    return inverted(graph, node, known)
+
+
+def _isinf(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    x = graph.value_name(node, a["self"])
+    return Node("add", [graph.emit(node, Node("less", [scaled(graph, node, x, sign)], {"than": -INFINITE})) for sign in (1, -1)], {})
 
 
 def _nonzero(graph: GraphBuilder, node: Any, x: str) -> str:
@@ -165,6 +201,11 @@ def _and(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 def _or(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     neither = Node("mul", [inverted(graph, node, _mask(graph, node, one)) for one in (a["self"], a["other"])], {})
     return inverted(graph, node, graph.emit(node, neither))
+
+
+def _xor(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    one, other = (_mask(graph, node, a[name]) for name in ("self", "other"))
+    return _nonzero(graph, node, graph.emit(node, Node("add", [one, scaled(graph, node, other, -1)], {})))
 
 
 def _not(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
@@ -264,9 +305,9 @@ VALUES: dict[str, Converter] = {
        for name, exponent in (("rsqrt", -0.5), ("sqrt", 0.5), ("reciprocal", -1.0), ("square", 2.0))},
     **dict.fromkeys(("bitwise_and", "logical_and"), _and), **dict.fromkeys(("bitwise_or", "logical_or"), _or),
     **dict.fromkeys(("bitwise_not", "logical_not"), _not), **dict.fromkeys(("_softmax", "softmax"), _softmax),
-    "neg": _unary("scale", factor=-1.0), "relu6": _unary("hardtanh", least=0.0, most=6.0),
-    "hardtanh": _limits("hardtanh", "min_val", "max_val"), "clamp": _limits("clamp", "min", "max"),
-    "clamp_min": _limits("clamp", "min", ""), "clamp_max": _limits("clamp", "", "max"),
+    "isnan": _isnan, "isinf": _isinf, "logical_xor": _xor, "bitwise_xor": _xor, "neg": _unary("scale", factor=-1.0), "relu6": _unary("hardtanh", least=0.0, most=6.0),
+    "hardtanh": _limits("hardtanh", "min_val", "max_val"), "clamp": _limits(CLAMP, "min", "max"),
+    "clamp_min": _limits(CLAMP, "min", ""), "clamp_max": _limits(CLAMP, "", "max"),
     "gelu": _gelu, "leaky_relu": _leaky_relu, "pow": _pow, "add": _add(1), "sub": _add(-1), "rsub": _add(-1, True),
     "mul": _mul, "div": _div, "bernoulli": _bernoulli, "where": _where, "cumsum": _cumsum, "any": _any,
     "linalg_vector_norm": _vector_norm, "sum": _sum("sum"), "mean": _sum("mean"), "_to_copy": _to_copy,
