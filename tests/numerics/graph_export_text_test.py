@@ -236,6 +236,18 @@ class Values(Exported):
             lambda x: x + two, lambda x: two - x, lambda x: x * two, lambda x: x / two, lambda x: two / (x.abs() + 1), lambda x: x ** two,
             lambda x: (x > two) * x, lambda x: torch.minimum(x, two), lambda x: x.clamp(max=two), lambda x: torch.where(x > 0, two, two - 1))], torch.randn(2, 6))
 
+    def test_powers_products_and_buckets(self):
+        limits = torch.tensor([-1.0, 0, 1])
+        self.check_together([
+            lambda m, y: (y.abs() + 1) ** m.limit, lambda m, y: 2 ** y, lambda m, y: y.clamp(min=1e-6).pow(m.limit + 1).mean(1, keepdim=True).pow(1 / (m.limit + 1)),
+            lambda m, y: y.view(-1, 2, 3).prod(1, keepdim=True).expand(-1, 2, 3).flatten(1), lambda m, y: y.view(-1, 2, 3).cumprod(2).flatten(1),
+            lambda m, y: y * torch.bucketize(y, limits), lambda m, y: m.limit[torch.bucketize(y, limits, right=True)]], torch.randn(2, 6))
+        self.check_together([lambda m, y: y.cumprod(1) + y.prod(1, keepdim=True), lambda m, y: y * torch.bucketize(y, torch.tensor([0.0, 1])),
+                             lambda m, y: y * torch.bucketize(y, torch.tensor([0.0, 1]), right=True)], torch.randint(2, (2, 6)))  # 0, and limits
+        for says, formula in (("of 65 values, expected at most 64", lambda y: y.repeat(1, 65).view(-1, 65, WIDTH).prod(1)),
+                              ("to the power of several known numbers", lambda y: y ** torch.arange(WIDTH).float()), ("of -2 to the power", lambda y: (-2) ** y)):
+            self.assertIn(says, self.refusal(Calls(lambda m, x, of=formula: m.f(of(m.g(x))), f=self.head, g=nn.Linear(WIDTH, WIDTH)), self.x))
+
     def test_values_that_are_not_finite(self):
         hidden = -float("inf")
         self.check_together([
@@ -264,6 +276,17 @@ class State(Exported):
                 self.check(model, self.x)
             else:
                 self.assertIn("primes: a buffer of torch.int64 with values that float32 does not hold", self.refusal(model, self.x))
+
+    def test_what_forward_does_beside_its_result_is_refused(self):
+        def limits(model, x):
+            model.s.data.clamp_(0, 1)
+            return model.f(x) * model.s
+        self.assertIn("writes to a parameter or another tensor by .data", self.refusal(Calls(limits, f=self.head, s=nn.Parameter(torch.ones(1))), self.x))
+        attend = nn.functional.scaled_dot_product_attention
+        self.assertIn("dropout that does not ask for self.training", self.refusal(
+            Calls(lambda m, x: m.f(attend(x, x, x, dropout_p=0.3).mean(1)), f=self.head), self.steps))
+        table = nn.Sequential(nn.Embedding(9, WIDTH, max_norm=1.0), nn.Flatten(), nn.Linear(2 * WIDTH, CLASSES))
+        self.assertIn("0: max_norm changes rows of the table", self.refusal(table, torch.randint(9, (2, 2))))
 
     def test_compiled_models_are_refused(self):
         compiled = torch.compile(self.head, backend="eager")

@@ -29,6 +29,9 @@ def refuse_own_gradients(model: torch.nn.Module) -> Iterator[None]:
     for name, module in model.named_modules():
         if module._backward_hooks or module._backward_pre_hooks:
             raise ExportError(f"{name or 'the model'}: has a backward hook, which may change gradients; gaccd calls none. Remove it first")
+        if getattr(module, "max_norm", None) is not None:
+            raise ExportError(f"{name or 'the model'}: max_norm changes rows of the table in each forward, which gaccd does not; "
+                              "limit what the embedding gives instead, without max_norm")
     for name, parameter in model.named_parameters():
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
             raise ExportError(f"{name}: has a hook of its gradient, which may change it; gaccd calls none. Remove it first")

@@ -255,6 +255,9 @@ def _check_samples(reference: Reference, args: tuple[torch.Tensor, ...], kwargs:
     scale = max_magnitude(whole)
     for found, expected in ((changed[1:], whole[1:]), (alone, whole[-1:])):
         if difference := reference.difference(found, expected, scale):
+            if reference.difference(run(tensors), whole, scale):
+                raise ExportError("in evaluation, forward gives another output when it is called again, as with dropout that does not ask "
+                                  "for self.training: dropout_p=self.p if self.training else 0.0")
             raise ExportError("the samples of a batch depend on each other: changing one changes the output of another by "
                               f"{difference:.3g}, of outputs up to {scale:.3g}. An update of gaccd is a sum over samples")
     return difference_in_evaluation(reference, lambda: run(tensors), scale) / scale

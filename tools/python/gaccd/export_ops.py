@@ -39,11 +39,6 @@ WHOLE_OPS = [aten.linear.default, aten.conv2d.default, aten.batch_norm.default, 
 
 SMALL = (torch.int8, torch.uint8, torch.int16)
 
-# Alternatives to unsupported ops.
-ADVICE = {
-    "prod": "; exp of a sum of logs is, of positive values",
-}
-
 
 def convert(graph: GraphBuilder, node: Any) -> Converted:
     if node.target is operator.getitem:  # selects an output of an op
@@ -61,7 +56,7 @@ def convert(graph: GraphBuilder, node: Any) -> Converted:
     space, _, name = node.target._schema.name.partition("::")
     converter = CONVERTERS.get(name) if space == "aten" else None
     if converter is None:
-        raise graph.refuse(node, f"is not supported{ADVICE.get(name, '')}" if space == "aten" else "is a custom operation, which gaccd has no "
+        raise graph.refuse(node, "is not supported" if space == "aten" else "is a custom operation, which gaccd has no "
                                  "kernels for; write it with operations of PyTorch")
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor) and value.dtype in SMALL and not (name == "_to_copy" and node.args[0].meta["val"].dtype == torch.bool):

@@ -66,6 +66,9 @@ def reason(error: Exception, model: torch.nn.Module) -> str:
     way = ""
     if re.search(r"data.dependent|unbacked|u\d+|GuardOnData", text, re.IGNORECASE):
         way = "; its shapes or branches depend on data: multiply by a mask, or use torch.where, instead"
+    elif "fake tensor in the exported program" in text:
+        first = "forward writes to a parameter or another tensor by .data or .copy_, which torch.export does not see"
+        way = "; compute with the new value instead, as w = self.weight.clamp(0, 1)"
     elif "batch" in text and re.search("[Cc]onstraint|specializ|Dim", text):
         first, way = "it works for one number of samples alone", "; take x.shape[0] instead of a number"
     elif "FakeTensor" in text and any(isinstance(module, torch.nn.RNNBase) for module in model.modules()):

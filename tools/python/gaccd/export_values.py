@@ -8,10 +8,13 @@ from typing import Any
 import torch
 
 from .export_convert import (Arguments, Converter, Converted, bounded, full, has_infinity, input_names, inverted, limited, constant_number, permuted,
-                             scaled, shifted)
+                             scaled, shifted, sliced, viewed)
 from .export_formulas import absolute, extreme
 from .export_graph import GraphBuilder
+from .export_layout import inner_size
 from .export_types import HIDDEN, INFINITE, Node, SampleMask, Uniform
+
+MAX_FACTORS = 64  # of a product
 
 
 def _unary(op: str, **attributes: float) -> Converter:
@@ -31,10 +34,23 @@ def _leaky_relu(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 def _pow(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     exponent = constant_number(graph, a["exponent"])
     if exponent is None:
-        raise graph.refuse(node, "to the power of a value, expected a number")
+        return _pow_of_values(graph, node, a)
     if exponent == 0:  # 1, also of 0, and without a gradient
         return shifted(graph, node, scaled(graph, node, graph.value_name(node, a["self"]), 0), 1)
     return Node("power", input_names(graph, node, a["self"]), {"exponent": exponent})
+
+
+def _pow_of_values(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """exp(exponent log(x)), as x is above 0 where the exponent is no integer."""
+    if isinstance(graph.value(a["exponent"]), torch.Tensor):
+        raise graph.refuse(node, "to the power of several known numbers, expected one; torch.stack of powers has several")
+    base, exponent = constant_number(graph, a["self"]), graph.value_name(node, a["exponent"])
+    if base is None:
+        logarithm = graph.emit(node, Node("log", input_names(graph, node, a["self"]), {}))
+        return Node("exp", [graph.emit(node, Node("mul", [logarithm, exponent], {}))], {})
+    if base <= 0:
+        raise graph.refuse(node, f"of {base:g} to the power of a value, expected a number above 0")
+    return Node("exp", [scaled(graph, node, exponent, math.log(base))], {})
 
 
 def _gradient_at_limit(limit: Any) -> float:
@@ -236,6 +252,37 @@ def _cumsum(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     return permuted(graph, node, graph.emit(node, Node("linear", [x, ones], {"in_out": True})), order)
 
 
+def _products(cumulative: bool) -> Converter:
+    """prod and cumprod as products of two values each, whose gradients are exact also at 0."""
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+        rank, found = len(graph.shape(a["self"])), []
+        if "dim" not in a:
+            raise graph.refuse(node, "over all dimensions, expected one")
+        dim, count = inner_size(graph, node, a["self"], a["dim"])
+        if count > MAX_FACTORS:
+            raise graph.refuse(node, f"of {count} values, expected at most {MAX_FACTORS}; exp of a sum of logs is, of positive values")
+        x = graph.value_name(node, a["self"])
+        for place in range(count):
+            one = sliced(graph, node, x, dim, place, place + 1, keepdim=cumulative or bool(a["keepdim"]))
+            found.append(graph.emit(node, Node("mul", [found[-1], one], {})) if found else one)
+        return graph.emit(node, Node("cat", found, {"dim": dim})) if cumulative and rank and count > 1 else found[-1]
+    return made
+
+
+def _bucketize(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """The number of boundaries below the value; right: below or at it."""
+    limits = graph.value(a["boundaries"])
+    if not isinstance(limits, torch.Tensor):
+        raise graph.refuse(node, "by boundaries that depend on data or parameters, expected known ones")
+    sizes = graph.sizes(node, graph.shape(a["self"]))
+    x = viewed(graph, node, graph.value_name(node, a["self"]), [*sizes, 1])
+    distance = graph.emit(node, Node("add", [x, graph.constant(node, -limits.float())], {}))
+    distance = distance if a["right"] else scaled(graph, node, distance, -1)
+    below = graph.emit(node, Node("less", [distance], {"than": 0.0}))
+    below = inverted(graph, node, below) if a["right"] else below
+    return Node("sum", [below], {"dims": [len(sizes)], "keepdim": False})
+
+
 def _sum(op: str) -> Converter:
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         rank = len(graph.shape(a["self"]))
@@ -305,7 +352,7 @@ VALUES: dict[str, Converter] = {
        for name, exponent in (("rsqrt", -0.5), ("sqrt", 0.5), ("reciprocal", -1.0), ("square", 2.0))},
     **dict.fromkeys(("bitwise_and", "logical_and"), _and), **dict.fromkeys(("bitwise_or", "logical_or"), _or),
     **dict.fromkeys(("bitwise_not", "logical_not"), _not), **dict.fromkeys(("_softmax", "softmax"), _softmax),
-    "isnan": _isnan, "isinf": _isinf, "logical_xor": _xor, "bitwise_xor": _xor, "neg": _unary("scale", factor=-1.0), "relu6": _unary("hardtanh", least=0.0, most=6.0),
+    "prod": _products(False), "cumprod": _products(True), "bucketize": _bucketize, "isnan": _isnan, "isinf": _isinf, "logical_xor": _xor, "bitwise_xor": _xor, "neg": _unary("scale", factor=-1.0), "relu6": _unary("hardtanh", least=0.0, most=6.0),
     "hardtanh": _limits("hardtanh", "min_val", "max_val"), "clamp": _limits(CLAMP, "min", "max"),
     "clamp_min": _limits(CLAMP, "min", ""), "clamp_max": _limits(CLAMP, "", "max"),
     "gelu": _gelu, "leaky_relu": _leaky_relu, "pow": _pow, "add": _add(1), "sub": _add(-1), "rsub": _add(-1, True),
