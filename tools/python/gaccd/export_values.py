@@ -255,7 +255,8 @@ def _cumsum(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 def _products(cumulative: bool) -> Converter:
     """prod and cumprod as products of two values each, whose gradients are exact also at 0."""
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-        rank, found = len(graph.shape(a["self"])), []
+        rank = len(graph.shape(a["self"]))
+        found: list[str] = []
         if "dim" not in a:
             raise graph.refuse(node, "over all dimensions, expected one")
         dim, count = inner_size(graph, node, a["self"], a["dim"])
