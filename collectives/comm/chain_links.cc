@@ -4,8 +4,8 @@
 
 namespace gaccd {
 
-// First pairs 2k and 2k + 1, then 2k + 1 and 2k + 2. Splits are collective over the chain, so a
-// rank whose pair fails takes part in the remaining ones.
+// First pairs 2k and 2k + 1, then 2k + 1 and 2k + 2. A rank whose pair fails takes part in the
+// remaining splits and connections, so that no other rank waits for it.
 Result<ChainLinks> MakeChainLinks(Communicator& chain) {
   ChainLinks links;
   Status failed;
@@ -17,8 +17,9 @@ Result<ChainLinks> MakeChainLinks(Communicator& chain) {
     const bool paired = first >= 0 && first + 1 < chain.size();
     for (const bool up : {true, false}) {
       GACCD_ASSIGN_OR_RETURN(auto pair, chain.Split(paired ? first : -1, rank));
-      if (!paired || !failed.ok()) continue;
-      failed = pair->ConnectMessages();
+      if (!paired) continue;
+      const Status connected = pair->ConnectMessages();
+      if (failed.ok()) failed = connected;
       if (up) {
         (lower ? links.up_to_after : links.up_from_before) = std::move(pair);
       } else {

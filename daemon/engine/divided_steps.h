@@ -47,7 +47,8 @@ class DividedSteps {
   Status MicroStep(const BatchView& batch, MicroStepPosition place, std::int64_t first = 0,
                    const float* row_gradients = nullptr);
 
-  // Failed allocations; micro-steps are counted from those of this call of Begin().
+  // Failed allocations. Micro-steps are counted from the first one after Begin(), not from those
+  // that a checkpoint restored.
   [[nodiscard]] std::span<const AllocationRetryRecord> retries() const { return retries_; }
 
  private:

@@ -128,8 +128,8 @@ class RunCheckpointer {
   // Duration of the last save on the slowest rank without waits for boundaries: copy, write and
   // commit. 0: no save yet.
   double last_save_s_ = 0;
-  double partial_update_ratio_ =
-      1;  // bytes written per rank with a partial update / without; over all ranks
+  // Bytes written per rank with a partial update / without; over all ranks.
+  double partial_update_ratio_ = 1;
   std::optional<Generation> last_saved_;
   std::int64_t failed_in_row_ = 0;
 

@@ -125,8 +125,8 @@ Result<std::vector<float>> Trainer::FinalParameters() {
 }
 
 Status Trainer::Resume(const LoadedState& state) {
-  GACCD_RETURN_IF_ERROR(
-      RestoreLoads(state.manifest));  // a partial update continues with these loads
+  // A partial update continues with these loads.
+  GACCD_RETURN_IF_ERROR(RestoreLoads(state.manifest));
   GACCD_ASSIGN_OR_RETURN(
       start_, RestoreState(*engine_, state, saved_run(), inputs_.schedule.updates(), comm_.rank()));
   const std::string changed = ChangedDataText(state.manifest.cursor.content, content_);
