@@ -171,7 +171,7 @@ TEST(CudaTrainer, LoadsBySpeedEqualCpus) {
   }
 }
 
-// Rank 2 reads at a quarter of the others' speed.
+// Rank 2 reads slowly.
 TEST(CudaTrainer, MeasuredLoadsEqualCpus) {
   Job job = ClippedJob();
   job.data.eval.reset();
@@ -182,7 +182,7 @@ TEST(CudaTrainer, MeasuredLoadsEqualCpus) {
   std::atomic<std::int64_t> reads = 0;
   const auto slow = [&](int rank) {
     return std::make_unique<SlowData>(std::move(OpenTrainingData(job)->train),
-                                      std::chrono::microseconds(rank == 2 ? 2000 : 500), &reads);
+                                      tests::ReadTime(rank == 2), &reads);
   };
   const Trained found = TrainOnGpus(job, {.ranks = 3,
                                           .guards = {.digest_every = 1},

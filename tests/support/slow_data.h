@@ -11,8 +11,15 @@
 #include <utility>
 
 #include "daemon/data/dataset.h"
+#include "tests/sanitized.h"
 
 namespace gaccd::tests {
+
+// What a sample takes to read. A rank hides reads behind its own computing, so those of a slow rank
+// are long compared with an update of a small model on a busy machine.
+inline std::chrono::microseconds ReadTime(bool slow) {
+  return std::chrono::microseconds(!slow ? 500 : kSanitized ? 10'000 : 3000);
+}
 
 // Every read of a sample takes so long, and nobody's core. `reads` counts them.
 class SlowData final : public Dataset {

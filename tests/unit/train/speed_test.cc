@@ -310,7 +310,7 @@ TEST_F(SpeedResumeTest, CheckpointAfterLoadChangeIsValid) {
   loads_ = {.always = true};
   data_ = [&](int rank) {
     return std::make_unique<SlowData>(std::move(OpenTrainingData(job)->train),
-                                      std::chrono::microseconds(rank == 1 ? 2000 : 500), &reads);
+                                      tests::ReadTime(rank == 1), &reads);
   };
   const auto stopped = Train(job, 2, 100, "never", {.update = 44, .done = 1});
   EXPECT_THAT(stopped, HasKind(ErrorKind::kTempFail));
@@ -325,7 +325,7 @@ TEST_F(SpeedResumeTest, CheckpointAfterLoadChangeIsValid) {
   EXPECT_LT(Distance(resumed->weights, equal->weights), 1e-5);
 }
 
-// The times of the ranks are real; rank 2 reads at a quarter of the others' speed.
+// The times of the ranks are real; rank 2 reads slowly.
 TEST(SpeedTest, MeasuredSpeedsChangeLoadsOnly) {
   Job job = UnevenJob();
   job.data.eval.reset();
@@ -335,7 +335,7 @@ TEST(SpeedTest, MeasuredSpeedsChangeLoadsOnly) {
   std::array<std::atomic<std::int64_t>, 3> reads;
   const auto slow = [&](int rank) {
     return std::make_unique<SlowData>(std::move(OpenTrainingData(job)->train),
-                                      std::chrono::microseconds(rank == 2 ? 2000 : 500),
+                                      tests::ReadTime(rank == 2),
                                       &reads[static_cast<std::size_t>(rank)]);
   };
   for (const bool always : {false, true}) {
@@ -371,7 +371,7 @@ class TurningData final : public Dataset {
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
     for (const std::int64_t index : indices) {
       const bool slow = rank_ == (index < turn_ ? 1 : 0);
-      std::this_thread::sleep_for(std::chrono::microseconds(slow ? 2000 : 500));
+      std::this_thread::sleep_for(tests::ReadTime(slow));
     }
     data_->Gather(indices, out);
   }
