@@ -97,6 +97,7 @@ int Run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   google::protobuf::SetLogHandler(nullptr);  // what it says of a damaged file, our errors say
+  std::signal(SIGCHLD, SIG_DFL);  // if the caller ignores it, the ends of our programs are lost
   std::signal(SIGPIPE, SIG_IGN);  // a reader that exits is an error of the write, see PrintOut
   try {
     return Run(argc, argv);

@@ -53,13 +53,16 @@ Result<std::string> ReadText(const FileDescriptor& file) {
 }
 
 // The exit code; empty if the child has not ended by `end`.
-std::optional<int> WaitUntil(pid_t child, std::chrono::steady_clock::time_point end) {
+Result<std::optional<int>> WaitUntil(pid_t child, std::chrono::steady_clock::time_point end) {
   while (true) {
     int state = 0;
-    if (::waitpid(child, &state, WNOHANG) == child) {
-      return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
+    const pid_t ended = ::waitpid(child, &state, WNOHANG);
+    if (ended == child) {
+      return std::optional(WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state));
     }
-    if (std::chrono::steady_clock::now() > end) return std::nullopt;
+    // Also of an end that was lost, because this process ignores SIGCHLD.
+    if (ended < 0) return Status(ErrorKind::kOs, StrCat("waitpid: ", std::strerror(errno)));
+    if (std::chrono::steady_clock::now() > end) return std::optional<int>();
     std::this_thread::sleep_for(kPollInterval);
   }
 }
@@ -97,7 +100,8 @@ Result<ProgramOutput> RunProgram(const std::vector<std::string>& words, const st
   GACCD_ASSIGN_OR_RETURN(const FileDescriptor out, MemoryFile(""));
   GACCD_ASSIGN_OR_RETURN(const FileDescriptor err, MemoryFile(""));
   GACCD_ASSIGN_OR_RETURN(const pid_t child, Start(words, {&in, &out, &err}));
-  const auto exit = WaitUntil(child, std::chrono::steady_clock::now() + limit);
+  GACCD_ASSIGN_OR_RETURN(const auto exit,
+                         WaitUntil(child, std::chrono::steady_clock::now() + limit));
   if (!exit) {
     ::kill(child, SIGKILL);
     int state = 0;

@@ -58,6 +58,16 @@ Status WriteAll(int fd, std::span<const std::byte> bytes, const std::string& pat
   return Status::Ok();
 }
 
+Status AppendLine(const std::string& path, std::string line, unsigned mode) {
+  GACCD_ASSIGN_OR_RETURN(const FileDescriptor file,
+                         OpenFile(path, O_RDWR | O_APPEND | O_CREAT, mode));
+  const off_t size = ::lseek(file.get(), 0, SEEK_END);
+  char last = '\n';
+  if (size > 0 && ::pread(file.get(), &last, 1, size - 1) == 1 && last != '\n') line = "\n" + line;
+  GACCD_RETURN_IF_ERROR(WriteAll(file.get(), line, path));
+  return ::fsync(file.get()) == 0 ? Status::Ok() : ErrnoStatus("cannot write", path);
+}
+
 Result<TemporaryFile> CreateTemporary(const std::string& path, unsigned mode) {
   constexpr int kMaxTries = 16;
   for (int tries = 1;; ++tries) {

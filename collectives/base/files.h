@@ -58,6 +58,10 @@ Result<FileDescriptor> OpenFile(const std::string& path, int flags, unsigned mod
 Status WriteAll(int fd, std::string_view text, const std::string& path);
 Status WriteAll(int fd, std::span<const std::byte> bytes, const std::string& path);
 
+// Appends `line`, which ends with a newline, durably; mode: for a new file. A last line that a
+// crash truncated is ended first, so that it does not absorb this one.
+Status AppendLine(const std::string& path, std::string line, unsigned mode = kFileMode);
+
 // A new file "<path>.tmp-..." for writing, never an existing one: nobody can have placed it there
 // beforehand, and its name is unique across hosts.
 struct TemporaryFile {

@@ -269,8 +269,9 @@ records of failed ranks, the verdicts.
 
 --compact=N is for long runs that have ended: in events.jsonl of all attempts
 only every N-th update keeps its line, and the first, the last and any abnormal
-one. The others are summed up: figures of gaccd export and gaccd report do not
-change, curves have fewer points. Evaluations, saves, failures and logs stay.
+one. The others are summed up: sums in gaccd export and gaccd report do not
+change; percentiles, slow ranks and curves are those of the updates kept.
+Evaluations, saves, failures and logs stay.
 Refused while the run lives; safe to interrupt.
 )"},
     {Verb::kDoctor, "doctor", "explain why a run ended or is stuck, and what to do", kRunFolder,

@@ -1,10 +1,12 @@
 #include "daemon/launch/peak_flops.h"
 
+#include <cctype>
+
 namespace gaccd {
 namespace {
 
 struct Peak {
-  std::string_view part_of_name;  // the first match counts
+  std::string_view part_of_name;  // as whole words; the first match counts
   double tera_16_bit;             // half of it with TF32
   double tera_f32;
 };
@@ -16,12 +18,20 @@ constexpr Peak kPeaks[] = {
     {"L4", 121, 30.3},
 };
 
+// "A100" is not in "RTX A1000".
+bool ContainsWords(std::string_view name, std::string_view words) {
+  const std::size_t begin = name.find(words);
+  if (begin == std::string_view::npos) return false;
+  const std::string_view rest = name.substr(begin + words.size());
+  return rest.empty() || std::isalnum(static_cast<unsigned char>(rest.front())) == 0;
+}
+
 }  // namespace
 
 double PeakFlops(std::string_view gpu_name, const Numerics& numerics) {
   if (gpu_name.find("MIG") != std::string_view::npos) return 0;
   for (const Peak& peak : kPeaks) {
-    if (gpu_name.find(peak.part_of_name) == std::string_view::npos) continue;
+    if (!ContainsWords(gpu_name, peak.part_of_name)) continue;
     if (numerics.precision != Precision::kF32) return peak.tera_16_bit * 1e12;
     return (numerics.tf32 ? peak.tera_16_bit / 2 : peak.tera_f32) * 1e12;
   }

@@ -85,16 +85,7 @@ Status AppendToLedger(const std::string& path, LedgerEntry entry, unsigned mode)
   entry.reason.resize(std::min(entry.reason.size(), kMaxReason));
   JsonObject out;
   VisitFields(out, std::as_const(entry));
-  GACCD_ASSIGN_OR_RETURN(const FileDescriptor file,
-                         OpenFile(path, O_RDWR | O_APPEND | O_CREAT, mode));
-  // A line truncated by a crash must not absorb this one.
-  std::string line = out.FinishLine();
-  const off_t size = ::lseek(file.get(), 0, SEEK_END);
-  char last = '\n';
-  if (size > 0 && ::pread(file.get(), &last, 1, size - 1) == 1 && last != '\n') line = "\n" + line;
-  GACCD_RETURN_IF_ERROR(WriteAll(file.get(), line, path));
-  if (::fsync(file.get()) != 0) return ErrnoStatus("cannot write", path);
-  return Status::Ok();
+  return AppendLine(path, out.FinishLine(), mode);
 }
 
 }  // namespace gaccd

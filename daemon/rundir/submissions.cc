@@ -1,7 +1,5 @@
 #include "daemon/rundir/submissions.h"
 
-#include <fcntl.h>
-
 #include <sstream>
 
 #include "collectives/base/files.h"
@@ -32,9 +30,7 @@ Status AppendSubmission(const std::string& run_dir, const Submission& submission
   out("v", 1);
   out("ts", submission.at);
   out("jobs", submission.jobs);
-  GACCD_ASSIGN_OR_RETURN(const FileDescriptor file,
-                         OpenFile(SubmissionsPath(run_dir), O_WRONLY | O_APPEND | O_CREAT, mode));
-  return WriteAll(file.get(), out.Finish() + "\n", SubmissionsPath(run_dir));
+  return AppendLine(SubmissionsPath(run_dir), out.FinishLine(), mode);
 }
 
 std::optional<Submission> NewestSubmission(const std::string& run_dir) {

@@ -260,6 +260,25 @@ Result<bool> WriteVerdictOnce(const std::string& attempt_dir, const RunIdentity&
                         EventJson(who, {Timestamp(), 1, level}, verdict) + "\n", mode);
 }
 
+namespace {
+
+// Rank 0 knew more: its speed, device, loads and saves. Another rank knows later updates.
+RunStatus WithStatusOfRankZero(RunStatus last, const std::string& path) {
+  const auto text = ReadSmallFile(path, ErrorKind::kData);
+  std::optional<RunStatus> before = text.ok() ? ReadStatus(*text) : std::nullopt;
+  if (!before || before->attempt_dir != last.attempt_dir) return last;
+  before->identity = last.identity;
+  if (last.last.step > before->last.step) {
+    last.last.rates = before->last.rates;
+    before->last = last.last;
+  }
+  if (last.last_eval.step > before->last_eval.step) before->last_eval = last.last_eval;
+  if (last.best) before->best = last.best;
+  return *std::move(before);
+}
+
+}  // namespace
+
 Status WriteVerdictForRankZero(const std::string& attempt_dir, const RunIdentity& who,
                                RunStatus last, const Verdict& verdict, unsigned mode) {
   std::this_thread::sleep_for(kTurn * std::min(who.rank - 1, kMaxTurns));
@@ -269,9 +288,10 @@ Status WriteVerdictForRankZero(const std::string& attempt_dir, const RunIdentity
   GACCD_ASSIGN_OR_RETURN(const bool there, WriteVerdictOnce(attempt_dir, who, verdict, mode));
   if (there) return Status::Ok();
   last.attempt_dir = "attempts" + attempt_dir.substr(attempt_dir.rfind('/'));
+  const std::string path = ParentFolder(ParentFolder(attempt_dir)) + "/STATUS.json";
+  last = WithStatusOfRankZero(std::move(last), path);
   Apply(verdict, last);
-  const std::string run_dir = ParentFolder(ParentFolder(attempt_dir));
-  return ReplaceFile(run_dir + "/STATUS.json", StatusJson(last) + "\n", true, mode);
+  return ReplaceFile(path, StatusJson(last) + "\n", true, mode);
 }
 
 }  // namespace gaccd

@@ -21,6 +21,23 @@ namespace fs = std::filesystem;
 
 Status Usage(std::string message) { return {ErrorKind::kUsage, std::move(message)}; }
 
+// The plan is for the nodes and ranks of gaccd's own flags; sbatch must not allocate others.
+Status CheckJobShape(const Flags& flags) {
+  constexpr char kNoLetter = '\0';
+  const auto check = [&](std::string_view name, char letter, std::int64_t planned,
+                         std::string_view flag) -> Status {
+    const auto found = FindOption(flags.words, name, letter);
+    const bool is_number =
+        found && !found->empty() && found->find_first_not_of("0123456789") == std::string::npos;
+    if (!is_number || *found == StrCat(planned)) return {};
+    return Usage(StrCat(name, " after --: expected ", planned, ", as in the plan, found ", *found,
+                        "; set ", flag, " before --"));
+  };
+  GACCD_RETURN_IF_ERROR(check("--nodes", 'N', flags.nodes.value_or(kDefaultNodes), "--nodes"));
+  return check("--ntasks-per-node", kNoLetter, flags.gpus_per_node.value_or(kDefaultGpusPerNode),
+               "--gpus-per-node");
+}
+
 Status CheckWords(const Flags& flags) {
   if (!flags.job) return Usage("submit needs --job=FILE");
   const std::optional<std::string>* const texts[] = {&flags.time, &flags.partition, &flags.account,
@@ -150,6 +167,7 @@ std::vector<std::string> PlannedSubmission::RunFolders() const {
 
 Result<PlannedSubmission> PlanSubmission(const Flags& flags, const PlannedRunCheck& check) {
   GACCD_RETURN_IF_ERROR(CheckWords(flags));
+  GACCD_RETURN_IF_ERROR(CheckJobShape(flags));
   GACCD_ASSIGN_OR_RETURN(PlannedSubmission submission, MakeSubmission(flags));
   for (const std::string& folder : submission.RunFolders()) {
     GACCD_RETURN_IF_ERROR(CheckIsFree(folder));

@@ -1,5 +1,7 @@
 #include "daemon/submit/signal_lead.h"
 
+#include <strings.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -83,8 +85,10 @@ SignalLead ComputeLead(const std::optional<MeasuredTimes>& times,
 }
 
 Result<std::optional<std::int64_t>> ParseTimeLimit(std::string_view text) {
-  if (text == "0" || text == "UNLIMITED" || text == "INFINITE")
-    return std::optional<std::int64_t>();
+  const auto is = [&](const char* word) {
+    return ::strcasecmp(std::string(text).c_str(), word) == 0;
+  };
+  if (text == "0" || is("unlimited") || is("infinite")) return std::optional<std::int64_t>();
   const std::size_t dash = text.find('-');
   const bool has_days = dash != std::string_view::npos;
   const std::string_view clock = text.substr(has_days ? dash + 1 : 0);

@@ -222,15 +222,20 @@ std::string JoinJobs(const std::vector<std::string>& jobs, const std::string& su
   return list;
 }
 
-// Records the jobs in each run folder, and returns the text to print. at: before the first one.
-Result<std::string> Record(const Flags& flags, const PlannedSubmission& submission,
-                           const std::string& at, const std::vector<std::string>& jobs,
-                           const Modes& modes) {
+// Records the jobs in each run folder and prints them, whatever fails: they are queued. Returns the
+// first error. at: before the first one.
+Status Record(const Flags& flags, const PlannedSubmission& submission, const std::string& at,
+              const std::vector<std::string>& jobs, const Modes& modes) {
+  Status recorded;
   std::string text;
   const std::vector<std::string> folders = submission.RunFolders();
   for (std::size_t i = 0; i < folders.size(); ++i) {
     const std::string list = JoinJobs(jobs, submission.tasks.empty() ? "" : StrCat("_", i));
-    GACCD_RETURN_IF_ERROR(AppendSubmission(folders[i], {at, list}, modes.file));
+    const Status one = AppendSubmission(folders[i], {at, list}, modes.file);
+    if (recorded.ok() && !one.ok()) {
+      recorded = {one.kind(),
+                  StrCat("job ", list, " is submitted, but not recorded: ", one.message())};
+    }
     if (flags.format == OutputFormat::kJson) {
       JsonObject out;
       out("folder", folders[i]);
@@ -241,7 +246,8 @@ Result<std::string> Record(const Flags& flags, const PlannedSubmission& submissi
       text += StrCat("submitted: job ", list, ", ", Printable(folders[i]), "\n");
     }
   }
-  return text;
+  const Status printed = PrintOut(text);
+  return recorded.ok() ? printed : recorded;
 }
 
 Status TestOnly(const std::string& script) {
@@ -271,9 +277,8 @@ Status RunSubmitCommand(const Flags& flags, const PlannedRunCheck& check) {
   std::vector<std::string> jobs;
   const Status submitted = SubmitAll(flags, submission, &jobs);
   if (jobs.empty()) return submitted;
-  GACCD_ASSIGN_OR_RETURN(const std::string recorded, Record(flags, submission, at, jobs, modes));
-  GACCD_RETURN_IF_ERROR(PrintOut(recorded));
-  return submitted;
+  const Status recorded = Record(flags, submission, at, jobs, modes);
+  return submitted.ok() ? recorded : submitted;
 }
 
 }  // namespace gaccd

@@ -79,12 +79,6 @@ std::optional<RunStatus> ReadStatus(std::string_view text) {
   RunStatus status{.state = {}, .world = 0};
   status.last.epoch = 0;
   status.last.loss = kNone;
-  status.last.rates = {.samples_per_s = kNone,
-                       .dur_p50_s = kNone,
-                       .dur_p99_s = kNone,
-                       .eta_s = kNone,
-                       .mfu_ratio = {},
-                       .wall_samples_per_s = kNone};
   JsonFields fields(*object);
   RunStatus::VisitFields(fields, status);
   constexpr std::string_view kEval = "eval_";

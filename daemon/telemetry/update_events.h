@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -24,14 +25,16 @@ struct LossScaleRecord {
   std::int64_t growth_tracker = 0;
 };
 
-// Rates measured by the reporter over several updates.
+// Rates measured by the reporter over several updates; NaN: not known.
 struct StepRates {
-  double samples_per_s = 0;  // of the last update
-  double dur_p50_s = 0;
-  double dur_p99_s = 0;
-  double eta_s = 0;
-  std::optional<double> mfu_ratio;  // of the last update, relative to the peak of all GPUs
-  double wall_samples_per_s = 0;    // since the first update of this attempt, including saves
+  static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+  double samples_per_s = kUnknown;  // of the last update
+  double dur_p50_s = kUnknown;
+  double dur_p99_s = kUnknown;
+  double eta_s = kUnknown;
+  std::optional<double> mfu_ratio;       // of the last update, relative to the peak of all GPUs
+  double wall_samples_per_s = kUnknown;  // since the first update of this attempt, with saves
 };
 
 // One update. loss and grad_norm are null in JSON if they are not finite; loss_finite and

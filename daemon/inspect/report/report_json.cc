@@ -152,7 +152,8 @@ PlanRequest MakePlanRequest(const Event& event, const std::optional<Event>& chan
   PlanRequest request{.nodes = whole("nodes"),
                       .gpus_per_node = whole("gpus_per_node"),
                       .micro_batch = whole("micro_batch"),
-                      .target_batch = whole("target_batch")};
+                      .target_batch = whole("target_batch"),
+                      .stages = event.Whole("stages").value_or(1)};
   for (const Rounding rounding : {Rounding::kFloor, Rounding::kCeil, Rounding::kNearest}) {
     if (Name(rounding) == event.Text("mode")) request.rounding = rounding;
   }

@@ -148,9 +148,12 @@ void EventStream::SkipTo(const StreamPosition& position) {
 }
 
 Status EventStream::Refresh() {
-  GACCD_ASSIGN_OR_RETURN(AttemptList list, ListAttempts(run_dir_, only_));
+  // "latest" continues with later attempts.
+  const bool later = lines_ && only_ == "latest";
+  GACCD_ASSIGN_OR_RETURN(AttemptList list, ListAttempts(run_dir_, later ? "" : only_));
   const std::string now = lines_ ? list_.attempts[at_].name : std::string();
-  const auto same = std::ranges::find(list.attempts, now, &Attempt::name);
+  auto same = std::ranges::find(list.attempts, now, &Attempt::name);
+  if (later) same = list.attempts.erase(list.attempts.begin(), same);
   if (same == list.attempts.end()) {
     if (lines_ || list.attempts.empty()) return {};  // the folder was removed
     list_ = std::move(list);

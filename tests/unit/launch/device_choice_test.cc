@@ -236,6 +236,8 @@ TEST(PeakFlops, DependOnNameAndNumerics) {
   EXPECT_EQ(PeakFlops("NVIDIA A100-SXM4-80GB", {.tf32 = true}), 156e12);
   EXPECT_EQ(PeakFlops("NVIDIA A100-SXM4-80GB MIG 1g.10gb", bf16), 0);
   EXPECT_EQ(PeakFlops("NVIDIA GeForce GTX 1080", bf16), 0);
+  EXPECT_EQ(PeakFlops("NVIDIA RTX A1000 Laptop GPU", bf16), 0) << "no A100";
+  EXPECT_EQ(PeakFlops("NVIDIA A30", bf16), 165e12);
 }
 
 TEST(CheckModelOnGpu, RefusesUnsupportedHeads) {

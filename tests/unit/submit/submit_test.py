@@ -197,6 +197,10 @@ class Submit(unittest.TestCase):
         self.submit("--run=r", "--array", "--set", "optimizer.lr=0.1,", code=64)
         self.submit("--run=r", "--time=tomorrow", code=64)
         self.submit("--run=r", "--exclude-suspects", "--", "--exclude=n1", code=64)
+        self.submit("--run=r", "--dry-run", "--", "-N2", "--ntasks-per-node=3")
+        for word, flag in (("--nodes=4", "--nodes"), ("-N0", "--nodes"), ("--ntasks-per-node=2", "--gpus-per-node")):
+            said = self.submit("--run=r", "--shard=optimizer", "--", word, "--mem=4G", code=64).stderr
+            self.assertRegex(said, f"as in the plan, found [024]; set {flag} before --")
         self.submit(code=64)
         self.assertEqual(self.call("submit", "--run=r", "--target-batch=8").returncode, 64)
         self.assertFalse(self.runs.exists())
@@ -266,6 +270,19 @@ class Submit(unittest.TestCase):
         self.submit("--run=b", "--chain=2", FAILS_AT="3", code=71)
         self.assertEqual(self.jobs(self.runs / "b"), ["18"])
 
+    def test_a_queued_job_that_cannot_be_recorded_is_named(self):
+        (self.runs / "r" / "submit.jsonl").mkdir(parents=True)
+        said = self.submit("--run=r", code=74)
+        self.assertIn(f"submitted: job 17, {self.runs}/r\n", said.stdout)
+        self.assertIn("job 17 is submitted, but not recorded: cannot open", said.stderr)
+
+    def test_a_caller_that_ignores_the_ends_of_children_loses_none(self):
+        done = subprocess.run(["/usr/bin/python3", "-c", "import os, signal, sys\n"
+                               "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\nos.execv(sys.argv[1], sys.argv[1:])",
+                               GACCD, "submit", "--run=r", f"--job={JOB}", "--nodes=1", "--gpus-per-node=1", "--target-batch=100"],
+                              cwd=self.dir, env=self.env, text=True, capture_output=True, timeout=50)
+        self.assertIn("submitted: job 17", done.stdout, done.stderr)
+
     def test_a_sweep_is_an_array_of_runs(self):
         done = self.submit("--run=sweep", "--array", "--set", "optimizer.lr=0.1,0.01", "--set", "seed=3", "--format=json")
         sweep = self.runs / "sweep"
@@ -306,8 +323,9 @@ class Submit(unittest.TestCase):
         said = self.submit("--run=r", "--dry-run", "--time=9", "--init-weights=none.safetensors", **limits).stderr
         self.assertIn("2 nodes, MaxNodes is 1", said)
         self.assertIn("there is no 'none.safetensors' here", said)
-        said = self.submit("--run=r", "--dry-run", "--time=11", "--", "--nodes=1", **limits).stderr
+        said = self.submit("--run=r", "--dry-run", "--time=11", "--", "--nodes=2-3", **limits).stderr
         self.assertIn("660 s, MaxTime is 600 s", said)
+        self.assertNotIn("MaxNodes", said, "a range")
         job = self.dir / "job.txtpb"
         job.write_text(JOB.read_text().split("data {")[0].split("model {")[0] +
                        'model { mlp { widths: [4000, 4000, 4000] } loss { mean_squared_error {} } }\n'

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -209,6 +210,42 @@ TEST_F(VerdictTest, RecordRoundTrips) {
   EXPECT_EQ(back.sequence, 1'000'000'000'000);
   EXPECT_EQ(back.message, failure.message);
   EXPECT_EQ(back.lost_ranks, failure.lost_ranks);
+}
+
+// Rank 0 has written more than another rank knows.
+TEST_F(VerdictTest, KeepsStatusOfLostRankZero) {
+  RunStatus status;
+  status.identity = kThree;
+  status.attempt_dir = "attempts/000-77";
+  status.device = "cuda";
+  status.loads = "4x12";
+  status.save_step = 4;
+  status.last = {.step = 5, .steps_total = 9, .loss = 0.5, .rates = {.samples_per_s = 7}};
+  RunStatus last;
+  last.identity = kThree;
+  last.last = {.step = 6, .steps_total = 9, .loss = 0.25};
+  const Verdict verdict = MakeVerdict({ErrorKind::kUnavailable, "rank 0 is lost"},
+                                      {.suspects = {{0, "n0"}}}, Attempt());
+  for (const bool same : {true, false}) {
+    if (!same) status.attempt_dir = "attempts/000-76";
+    fs::remove(Attempt() + "/verdict.json");
+    ASSERT_OK(ReplaceFile(Run() + "/STATUS.json", StatusJson(status), false));
+    ASSERT_OK(WriteVerdictForRankZero(Attempt(), kThree, last, verdict, 0600));
+    const auto written = ReadStatus(Content(Run() + "/STATUS.json"));
+    ASSERT_TRUE(written.has_value());
+    EXPECT_EQ(written->state, "failed");
+    EXPECT_EQ(written->attempt_dir, "attempts/000-77");
+    EXPECT_EQ(written->last.step, 6);
+    EXPECT_EQ(written->last.loss, 0.25);
+    EXPECT_EQ(written->device, same ? "cuda" : "");
+    EXPECT_EQ(written->loads, same ? "4x12" : "");
+    EXPECT_EQ(written->save_step.value_or(0), same ? 4 : 0);
+    if (same) {
+      EXPECT_EQ(written->last.rates.samples_per_s, 7);
+    } else {
+      EXPECT_TRUE(std::isnan(written->last.rates.samples_per_s)) << "not known";
+    }
+  }
 }
 
 TEST_F(VerdictTest, OneRankReplacesRankZero) {

@@ -185,6 +185,13 @@ TEST_F(ReportTest, WritesPlanWithRankLoads) {
   const auto samples = Json::Parse(FirstRun(page, "plan/rank_samples"));
   ASSERT_EQ(samples->array()->size(), 240);
   EXPECT_EQ(std::ranges::count(*samples->array(), Json(13)), 192);
+  RunFiles pipelines;
+  pipelines.Event("000-9", 0, "plan",
+                  R"(,"mode":"exact","nodes":1,"gpus_per_node":4,"world":4,"stages":2,)"
+                  R"("micro_batch":10,"target_batch":100)");
+  EXPECT_EQ(FirstRun(Written({&pipelines}), "plan/base_batch"), "20");
+  EXPECT_EQ(FirstRun(Written({&pipelines}), "plan/loads"),
+            R"([{"ranks":4,"samples":50,"parts":[10,10,10,10,10]}])");
   RunFiles other;
   other.Event("000-9", 0, "plan", R"(,"mode":"exact","nodes":30)");
   EXPECT_EQ(FirstRun(Written({&other}), "plan"), "null") << "the event does not say enough";

@@ -283,6 +283,21 @@ TEST(EventStream, ReadsLinesWrittenLater) {
               ElementsAre("000-812 step@02", "000-812 failure@03", "001-812 run_start@09"));
 }
 
+TEST(EventStream, LatestContinuesWithLaterAttempts) {
+  RunFiles run;
+  run.Event("000-812", 1, "run_start");
+  run.Event("001-812", 3, "run_start");
+  EventStream stream = OpenStream(run, "latest");
+  EXPECT_THAT(Rest(stream), ElementsAre("001-812 run_start@03"));
+  run.Event("001-812", 4, "step");
+  run.Event("002-812", 9, "run_start");
+  for (int again = 0; again < 2; ++again) ASSERT_OK(stream.Refresh());
+  EXPECT_THAT(Rest(stream), ElementsAre("001-812 step@04", "002-812 run_start@09"));
+  run.Event("002-812", 10, "step");
+  ASSERT_OK(stream.Refresh());
+  EXPECT_THAT(Rest(stream), ElementsAre("002-812 step@10"));
+}
+
 TEST(EventStream, SkipsTooLongLineForAnyChunkSize) {
   for (const std::size_t piece : {std::size_t{1'000}, 3 * LineReader::kMaxBytes}) {
     const TempFolder folder;

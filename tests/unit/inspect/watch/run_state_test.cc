@@ -278,6 +278,8 @@ TEST_F(RunStateTest, SkipsLinesThatAreNoSubmission) {
   const auto newest = NewestSubmission(folder_.path());
   ASSERT_TRUE(newest.has_value());
   EXPECT_EQ(newest->jobs, "7");
+  ASSERT_OK(AppendSubmission(folder_.path(), {"2026-11-20T03:05:00.000000Z", "11"}, 0600));
+  EXPECT_EQ(NewestSubmission(folder_.path())->jobs, "11") << "not part of the truncated line";
 }
 
 TEST_F(RunStateTest, EscapesTexts) {
