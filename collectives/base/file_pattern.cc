@@ -16,6 +16,7 @@ Result<std::map<std::string, std::string>> Glob(const std::string& pattern) {
   const std::string before = name.substr(0, name.find('*'));
   const std::string after = name.substr(before.size() + 1);
   for (const std::string& file : names) {
+    if (file.starts_with('.') && !name.starts_with('.')) continue;  // as for a shell
     if (file.size() < before.size() + after.size() || !file.starts_with(before) ||
         !file.ends_with(after)) {
       continue;

@@ -28,6 +28,11 @@ template <typename... Args>
   return std::move(out).str();
 }
 
+// Without the mark with which Windows programs begin files in UTF-8.
+[[nodiscard]] inline std::string_view WithoutByteOrderMark(std::string_view text) {
+  return text.substr(text.starts_with("\xEF\xBB\xBF") ? 3 : 0);
+}
+
 // "79.2 MB", of 10^6 bytes; "0.8 kB" below 0.1 MB.
 [[nodiscard]] std::string Megabytes(std::int64_t bytes);
 

@@ -185,7 +185,7 @@ class Splitter {
     int number = 0;
     for (std::string line; std::getline(lines, line);) {
       const std::string here = StrCat(path, ":", ++number, ": ");
-      const std::string_view content = Trimmed(line);
+      const std::string_view content = Trimmed(number == 1 ? WithoutByteOrderMark(line) : line);
       if (content.empty() || content[0] == '#') continue;
       if (!LooksLikeFlag(content)) {
         return {ErrorKind::kUsage, StrCat(here, "expected --flag=value, found '", content, "'")};

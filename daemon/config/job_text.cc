@@ -176,8 +176,7 @@ Result<Job> ParseJobText(std::string_view text, std::string_view file_name, Verb
     return refuse(": ", StrCat("the job text is too large: at most ", kMaxTextBytes,
                                " bytes, found ", text.size()));
   }
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  text = WithoutByteOrderMark(text);
   proto::Job message;
   FirstError errors;
   google::protobuf::TextFormat::Parser parser;

@@ -196,14 +196,17 @@ Result<std::unique_ptr<Dataset>> MakeArraysDataset(std::vector<NamedArray> array
                            : StrCat("arrays: ", classes, " classes need an array called 'labels'"));
   }
   const std::string first = arrays[0].array.name;
-  const std::int64_t samples = arrays[0].array.shape.empty() ? 0 : arrays[0].array.shape[0];
+  if (arrays[0].array.shape.empty()) {
+    return Status(ErrorKind::kData, StrCat(first, ": expected shape [samples, ...], found []"));
+  }
+  const std::int64_t samples = arrays[0].array.shape[0];
   std::set<std::string> names;
   for (NamedArray& named : arrays) {
     if (!names.insert(named.name).second) {
       return Status(ErrorKind::kConfig, StrCat("two arrays are called '", named.name, "'"));
     }
     GACCD_RETURN_IF_ERROR(CheckRows(named.array, "rows", samples, first));
-    spec.vocabulary = std::max(spec.vocabulary, named.vocabulary);
+    if (named.vocabulary > 0) spec.LimitVocabulary(named.name, named.vocabulary);
     GACCD_ASSIGN_OR_RETURN(Column column,
                            ReadNamed(std::move(named), classes, samples, &bad, share));
     columns.push_back(std::move(column));

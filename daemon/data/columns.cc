@@ -76,7 +76,9 @@ class ColumnDataset final : public Dataset {
       spec_.tensors.push_back(column.spec);
       const std::size_t element = SizeOf(column.array.type);
       const auto count = static_cast<std::size_t>(column.spec.elements());
-      if (column.spec.name == "lengths") lengths_ = rows_.size();
+      if (column.spec.name == "lengths" && column.spec.dtype == DType::kI32) {
+        lengths_ = rows_.size();
+      }
       if (column.spec.name == "labels") labels_ = rows_.size();
       if (column.spec.name == "weights") weights_ = rows_.size();
       rows_.push_back(

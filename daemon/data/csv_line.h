@@ -27,12 +27,6 @@ inline std::string_view Trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) + 1 - first);
 }
 
-inline std::string_view WithoutByteOrderMark(std::string_view text) {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-  return text;
-}
-
 // As from_chars() for the complete `text`, with an optional plus sign; invalid_argument if it is
 // not a number.
 template <typename T>

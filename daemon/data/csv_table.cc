@@ -187,10 +187,13 @@ Status ReadLine(std::string_view line, const CsvSpec& source, std::span<const st
     const bool parsed =
         label ? ReadInteger(text, columns.labels) : ReadFloat(text, place, feature, columns);
     if (parsed) continue;
-    return {ErrorKind::kData,
-            StrCat("column ", place + 1, ": expected a ", label ? "whole number" : "number",
-                   ", found '", ShownField(text), "'",
-                   AdviceFor(text, !feature && source.targets == 1))};
+    return {
+        ErrorKind::kData,
+        StrCat("column ", place + 1, ": expected a ", label ? "whole number" : "number",
+               ", found '", ShownField(text), "'", AdviceFor(text, !feature && source.targets == 1),
+               columns.named || columns.lines.size() > 1
+                   ? ""
+                   : "; a first line of names is one without numbers")};
   }
   return Status::Ok();
 }
@@ -298,7 +301,11 @@ OpenedDataset OpenSource(const CsvSpec& source, const OpenContext& opening) {
   Status numbered = CheckFirstColumn(columns);
   if (!numbered.ok()) return std::move(numbered).WithContext(path);
   const std::int64_t samples = std::ssize(columns.lines);
-  const std::int64_t width = samples == 0 ? 0 : std::ssize(places);
+  const std::int64_t width = std::ssize(places);
+  if (samples == 0) {
+    return Status(ErrorKind::kData, StrCat(path, ": expected at least one sample, found ",
+                                           columns.named ? "only names of columns" : "none"));
+  }
   if (width <= source.targets) {
     return Status(ErrorKind::kData, StrCat(path, ": expected more columns than the ",
                                            source.targets, " of the targets, found ", width));

@@ -8,9 +8,9 @@
 
 namespace gaccd {
 
-// `weights`: appended to the tensors of `plain`. REQUIRES: `plain` has fewer than kMaxTensors
-// tensors, and none of this name.
+// Adds the tensor "weights" of `weighted` to those of `plain`, at the same place. REQUIRES: `plain`
+// has fewer than kMaxTensors tensors, and none of this name.
 [[nodiscard]] std::unique_ptr<Dataset> WithEqualWeights(std::unique_ptr<Dataset> plain,
-                                                        const TensorSpec& weights);
+                                                        const SampleSpec& weighted);
 
 }  // namespace gaccd

@@ -35,7 +35,7 @@ std::string_view Stem(std::string_view path) {
 }
 
 // Appends all files below `folder`.
-Status AddFiles(const std::string& folder, std::vector<std::string>& files) {
+Status AddFiles(const std::string& folder, std::vector<std::string>& files, TimedTicks& ticks) {
   std::error_code error;
   fs::recursive_directory_iterator at(folder, fs::directory_options::follow_directory_symlink,
                                       error);
@@ -46,6 +46,7 @@ Status AddFiles(const std::string& folder, std::vector<std::string>& files) {
     } else if (!is_folder) {
       files.push_back(at->path().string());
     }
+    GACCD_RETURN_IF_ERROR(ticks.Done());
   }
   return error ? CannotList(folder, error) : Status::Ok();
 }
@@ -82,10 +83,11 @@ Result<std::vector<ImageFile>> ListImages(const std::string& path,
                                           const std::vector<std::string>& classes,
                                           const TickFunction& tick) {
   std::vector<ImageFile> images;
+  TimedTicks ticks(tick);
   for (std::size_t label = 0; label < classes.size(); ++label) {
     const std::string folder = StrCat(path, "/", classes[label]);
     std::vector<std::string> files;
-    GACCD_RETURN_IF_ERROR(AddFiles(folder, files));
+    GACCD_RETURN_IF_ERROR(AddFiles(folder, files, ticks));
     if (files.empty()) {
       return Status(ErrorKind::kData,
                     StrCat(folder, ": expected images of this class, found none"));

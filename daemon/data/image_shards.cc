@@ -80,8 +80,8 @@ struct KeySample {
 
 class Indexer {
  public:
-  Indexer(const std::string& name, std::span<const std::byte> tar)
-      : name_(name), tar_(tar), reader_(archive_read_new()) {}
+  Indexer(const std::string& name, std::span<const std::byte> tar, const TickFunction& tick)
+      : name_(name), tar_(tar), ticks_(tick), reader_(archive_read_new()) {}
 
   // Groups all members by key.
   Status Read() {
@@ -93,11 +93,14 @@ class Indexer {
       return Broken();
     }
     archive_entry* entry = nullptr;
+    std::uint64_t before = 0;
     while (true) {
       const int found = archive_read_next_header(reader_.get(), &entry);
       if (found == ARCHIVE_EOF) return CheckEnd();
       if (found != ARCHIVE_OK && found != ARCHIVE_WARN) return Broken();
       GACCD_RETURN_IF_ERROR(Add(entry));
+      const auto at = static_cast<std::uint64_t>(archive_read_header_position(reader_.get()));
+      GACCD_RETURN_IF_ERROR(ticks_.Add(at - std::exchange(before, at)));
     }
   }
 
@@ -219,6 +222,7 @@ class Indexer {
 
   const std::string& name_;
   std::span<const std::byte> tar_;
+  Ticks ticks_;
   ArchiveReader reader_;
   std::map<std::string, KeySample> samples_;
   std::vector<std::string> order_;  // keys in order of appearance
@@ -234,27 +238,27 @@ bool IsShards(const std::string& path) {
 }
 
 Result<std::vector<ImageFile>> IndexShard(const std::string& name, std::span<const std::byte> tar,
-                                          std::int64_t classes,
-                                          std::vector<DamagedLabel>& damaged) {
+                                          std::int64_t classes, std::vector<DamagedLabel>& damaged,
+                                          const TickFunction& tick) {
   const std::string_view start(reinterpret_cast<const char*>(tar.data()),
                                std::min<std::size_t>(tar.size(), 8));
   if (const std::string_view found = DetectCompression(start); !found.empty()) {
     return Status(ErrorKind::kData,
                   StrCat(name, ": expected a tar file that is not compressed, found ", found));
   }
-  Indexer indexer(name, tar);
+  Indexer indexer(name, tar, tick);
   GACCD_RETURN_IF_ERROR(indexer.Read());
   return indexer.Finish(classes, damaged);
 }
 
 Result<ImageShards> OpenShards(const std::vector<std::string>& paths, std::int64_t classes,
-                               const std::function<Status()>& tick) {
+                               const TickFunction& tick) {
   ImageShards all;
   for (const std::string& path : paths) {
     GACCD_ASSIGN_OR_RETURN(auto file, MappedFile::Open(path));
     std::vector<DamagedLabel> damaged;
     GACCD_ASSIGN_OR_RETURN(std::vector<ImageFile> images,
-                           IndexShard(path, file->bytes(), classes, damaged));
+                           IndexShard(path, file->bytes(), classes, damaged, tick));
     for (DamagedLabel& label : damaged) {
       all.damaged.push_back({label.sample + std::ssize(all.images), std::move(label.why)});
     }
@@ -263,7 +267,6 @@ Result<ImageShards> OpenShards(const std::vector<std::string>& paths, std::int64
       all.images.push_back(std::move(image));
     }
     all.shards.push_back({path, std::move(file)});
-    GACCD_RETURN_IF_ERROR(tick());
   }
   return all;
 }

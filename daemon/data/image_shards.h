@@ -30,9 +30,11 @@ struct DamagedLabel {
 // samples in `damaged` have label 0. kData, with `name`: a tar file that is compressed,
 // truncated or damaged; two images or two .cls with the same key; a .cls without an image; an image
 // or .cls with more dots in its name, as 17.left.jpg, whose key has no image; links, sparse files;
-// no image. Images have the extension .jpg, .jpeg, .png or .webp, in upper or lower case.
+// no image; the error of `tick`, for every 64 MiB (Ticks). Images have the extension .jpg, .jpeg,
+// .png or .webp, in upper or lower case.
 Result<std::vector<ImageFile>> IndexShard(const std::string& name, std::span<const std::byte> tar,
-                                          std::int64_t classes, std::vector<DamagedLabel>& damaged);
+                                          std::int64_t classes, std::vector<DamagedLabel>& damaged,
+                                          const TickFunction& tick);
 
 struct Shard {
   std::string path;
@@ -45,9 +47,8 @@ struct ImageShards {
   std::vector<DamagedLabel> damaged;
 };
 
-// Maps and indexes the files. Errors: those of MappedFile::Open(), IndexShard() and `tick`, which
-// is called after every file.
+// Maps and indexes the files. Errors: those of MappedFile::Open() and IndexShard().
 Result<ImageShards> OpenShards(const std::vector<std::string>& paths, std::int64_t classes,
-                               const std::function<Status()>& tick);
+                               const TickFunction& tick);
 
 }  // namespace gaccd

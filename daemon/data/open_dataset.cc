@@ -43,11 +43,10 @@ Result<std::optional<Array>> LoadIfGiven(const OpenContext& opening,
 // Tokens are ids, and named arrays are used unchanged.
 Status CheckNotNormalized(const NormalizeSpec& normalize) {
   if (normalize.scale == 1 && normalize.mean == 0 && normalize.std == 1) return Status::Ok();
-  return {
-      ErrorKind::kConfig,
-      StrCat("data.normalize: is for features of idx, npy and synthetic; expected scale 1, mean 0 "
-             "and std 1, found ",
-             normalize.scale, ", ", normalize.mean, " and ", normalize.std)};
+  return {ErrorKind::kConfig,
+          StrCat("data.normalize: is for features of idx, npy, csv, images and synthetic; expected "
+                 "scale 1, mean 0 and std 1, found ",
+                 normalize.scale, ", ", normalize.mean, " and ", normalize.std)};
 }
 
 // Ignores cuts: batches of one set may be cut and those of the other not.
@@ -222,10 +221,10 @@ Result<TrainingData> OpenTrainingData(const Job& job, const BadRecordRules& rule
   eval_rules.leave_out = true;
   GACCD_ASSIGN_OR_RETURN(opened.eval, OpenFiles(*data.eval, {data.normalize, eval_rules, share,
                                                              job.folder, &column_names}));
-  const TensorSpec* weights = opened.train->spec().Find("weights");
-  if (weights != nullptr && opened.eval->spec().Find("weights") == nullptr) {
+  const SampleSpec& trained = opened.train->spec();
+  if (trained.Find("weights") != nullptr && opened.eval->spec().Find("weights") == nullptr) {
     opened.eval_weighted = false;
-    opened.eval = WithEqualWeights(std::move(opened.eval), *weights);
+    opened.eval = WithEqualWeights(std::move(opened.eval), trained);
   }
   GACCD_RETURN_IF_ERROR(CheckSameSpec(opened.train->spec(), opened.eval->spec()));
   GACCD_RETURN_IF_ERROR(MixIfConfigured(job, &opened));

@@ -56,7 +56,7 @@ RankStatus RunEvaluation(const Flags& flags, Session& session, TrainedModel& tra
   evaluator.GroupByLength(trained.model->sample().cuts);
   const auto record = evaluator.Evaluate(*trained.engine, {.step = trained.step}, nullptr,
                                          {.peers = session.peers.get()});
-  if (!record.ok()) return {record.status(), false};
+  if (!record.ok()) return {record.status(), !PeersAreLost(session)};
   if (Status same = CheckUnchangedData(comm, *trained.data, nullptr); !same.ok()) return {same};
   if (comm.rank() != 0) return {};
   const bool json = flags.format == OutputFormat::kJson;

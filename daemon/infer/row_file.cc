@@ -71,11 +71,10 @@ Status RowFile::Create() {
   file_ = std::move(made.file);
   owner_ = true;
   const std::int64_t bytes = std::ssize(header_) + options_.shape[0] * row_bytes_;
-  const int error = ::posix_fallocate(file_.get(), 0, bytes);
-  if (error != 0) {
-    errno = error;
-    return ErrnoStatus(StrCat("no space for ", bytes, " bytes of"), options_.path);
-  }
+  // posix_fallocate() would write to every block on a file system that reserves no space.
+  const bool reserved = ::fallocate(file_.get(), 0, 0, bytes) == 0 ||
+                        (errno == EOPNOTSUPP && ::ftruncate(file_.get(), bytes) == 0);
+  if (!reserved) return ErrnoStatus(StrCat("no space for ", bytes, " bytes of"), options_.path);
   return WriteAt(file_.get(), std::as_bytes(std::span(header_)), 0, options_.path);
 }
 
@@ -85,11 +84,20 @@ Status RowFile::OpenExisting() {
 }
 
 Status RowFile::Write(std::int64_t first, std::span<const std::byte> bytes) {
-  return WriteAt(file_.get(), bytes, std::ssize(header_) + first * row_bytes_, options_.path);
+  GACCD_RETURN_IF_ERROR(
+      WriteAt(file_.get(), bytes, std::ssize(header_) + first * row_bytes_, options_.path));
+  unsynced_ += std::ssize(bytes);
+  return unsynced_ < kSyncBytes ? Status::Ok() : Sync();
+}
+
+Status RowFile::Sync() {
+  unsynced_ = 0;
+  return ::fsync(file_.get()) == 0 ? Status::Ok()
+                                   : ErrnoStatus("cannot make durable", options_.path);
 }
 
 Status RowFile::Finish() {
-  if (::fsync(file_.get()) != 0) return ErrnoStatus("cannot make durable", options_.path);
+  GACCD_RETURN_IF_ERROR(Sync());
   if (!file_.Close()) return ErrnoStatus("cannot close", options_.path);
   return Status::Ok();
 }

@@ -32,11 +32,11 @@ class RowFile {
   RowFile(const RowFile&) = delete;
   RowFile& operator=(const RowFile&) = delete;
 
-  // Rank 0 creates the temporary file and allocates its disk space, and the others open it: kIo if
-  // one of them cannot see it. Collective.
+  // Rank 0 creates the temporary file and reserves its disk space where the file system can, and
+  // the others open it: kIo if one of them cannot see it. Collective.
   Agreement Open(Communicator& comm, const RowFileOptions& options);
 
-  // bytes: whole rows, from row `first` on.
+  // bytes: whole rows, from row `first` on. Syncs every kSyncBytes, so that Finish() is short.
   Status Write(std::int64_t first, std::span<const std::byte> bytes);
   // Syncs what this rank wrote.
   Status Finish();
@@ -51,6 +51,9 @@ class RowFile {
  private:
   Status Create();
   Status OpenExisting();
+  Status Sync();
+
+  static constexpr std::int64_t kSyncBytes = std::int64_t{64} << 20;
 
   RowFileOptions options_;
   std::string target_;  // on rank 0: options_.path with links resolved
@@ -58,7 +61,8 @@ class RowFile {
   std::string header_;
   std::int64_t row_bytes_ = 0;
   FileDescriptor file_;
-  bool owner_ = false;  // on rank 0: removes the file
+  std::int64_t unsynced_ = 0;  // bytes written since the last Sync()
+  bool owner_ = false;         // on rank 0: removes the file
 };
 
 }  // namespace gaccd

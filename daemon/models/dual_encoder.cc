@@ -51,7 +51,7 @@ SampleSpec DualEncoder::ExampleSample() const {
   for (const Tower* tower : {&a_, &b_}) {
     const SampleSpec one = tower->layers().ExampleSample(tower->input());
     if (sample.Find(tower->input()) == nullptr) sample.tensors.push_back(one.tensors[0]);
-    sample.vocabulary = std::max(sample.vocabulary, one.vocabulary);
+    if (one.vocabulary > 0) sample.LimitVocabulary(tower->input(), one.vocabulary);
   }
   return sample;
 }

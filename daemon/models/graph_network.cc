@@ -247,11 +247,10 @@ SampleSpec GraphNetwork::ExampleSample() const {
         {input.name, input.dtype, {input.sizes.begin() + 1, input.sizes.end()}});
   }
   for (const GraphNode& node : graph_.whole.nodes) {
-    if (!node.op.starts_with("embedding") || node.inputs[0] != "tokens") continue;
+    if (!node.op.starts_with("embedding") || sample.Find(node.inputs[0]) == nullptr) continue;
     const auto table = indices_.find(node.inputs[1]);
     if (table == indices_.end()) continue;
-    sample.vocabulary = parameters_.specs()[table->second].shape[0];
-    break;
+    sample.LimitVocabulary(node.inputs[0], parameters_.specs()[table->second].shape[0]);
   }
   return sample;
 }

@@ -16,10 +16,19 @@ namespace {
 
 // A token beyond the model's table would make everything NaN.
 Status CheckVocabulary(const Network& network, const SampleSpec& sample) {
-  const std::int64_t known = network.ExampleSample().vocabulary;
-  if (known == 0 || sample.vocabulary <= known) return Status::Ok();
-  return {ErrorKind::kConfig, StrCat("the model has a vocabulary of ", known, ", the data one of ",
-                                     sample.vocabulary, ": raise ", network.fields().vocabulary)};
+  const SampleSpec model = network.ExampleSample();
+  const auto check = [&](std::int64_t known, std::int64_t found, const std::string& of) -> Status {
+    if (known == 0 || found <= known) return {};
+    return {ErrorKind::kConfig,
+            StrCat("the model has a vocabulary of ", known, of, ", the data one of ", found,
+                   ": raise ", network.fields().vocabulary)};
+  };
+  for (const auto& [name, found] : sample.other_vocabularies) {
+    const auto known = model.other_vocabularies.find(name);
+    if (known == model.other_vocabularies.end()) continue;
+    GACCD_RETURN_IF_ERROR(check(known->second, found, StrCat(" for '", name, "'")));
+  }
+  return check(model.vocabulary, sample.vocabulary, "");
 }
 
 // A sample for which `network` can be recorded, with a target of the shape of its prediction.

@@ -115,6 +115,10 @@ Result<std::unique_ptr<StopSignals>> StopSignals::Install(const std::vector<int>
   Old old{SIGHUP, {}};
   GACCD_RETURN_IF_ERROR(Handle(SIGHUP, OnSave, &old.action));
   signals->old_.push_back(old);
+  sigset_t handled;  // the caller of this program may have blocked them
+  sigemptyset(&handled);
+  for (const Old& one : signals->old_) sigaddset(&handled, one.signal);
+  pthread_sigmask(SIG_UNBLOCK, &handled, nullptr);
   return signals;
 }
 

@@ -165,7 +165,9 @@ Result<SbatchScript> MakeScript(const Flags& flags, const PlannedSubmission& sub
   script.lead_s = lead.seconds;
   script.lead_reason = lead.reason;
   script.folder = submission.folder;
-  script.work_folder = fs::current_path();
+  std::error_code error;
+  script.work_folder = fs::current_path(error);
+  if (error) return Status(ErrorKind::kIo, StrCat("the current folder: ", error.message()));
   script.variables = MakeVariables(flags);
   if (const auto rules = ReadRequeueRules(site)) {
     script.expedite = rules->may_expedite;

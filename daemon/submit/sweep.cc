@@ -16,13 +16,13 @@ std::string MakeFolderName(std::size_t number, std::size_t digits, const SweepTa
   char separator = '-';
   for (const JobField& field : task.job_fields) {
     name += StrCat(separator, field.path, "=", field.value);
-    separator = ',';
+    separator = '+';
   }
   std::ranges::replace_if(
       name,
       [](char c) {
         return std::isalnum(static_cast<unsigned char>(c)) == 0 &&
-               std::string_view("._=,-").find(c) == std::string_view::npos;
+               std::string_view("._=+-").find(c) == std::string_view::npos;
       },
       '_');
   return name.substr(0, kMaxNameLength);

@@ -41,6 +41,11 @@ SampleSpec TargetSample(Shape features, std::int64_t width) {
                       {"targets", DType::kF32, {width}}}};
 }
 
+void SampleSpec::LimitVocabulary(const std::string& tensor, std::int64_t limit) {
+  std::int64_t& known = tensor == "tokens" ? vocabulary : other_vocabularies[tensor];
+  known = known == 0 ? limit : std::min(known, limit);
+}
+
 std::string Describe(const SampleSpec& spec) {
   std::string text;
   for (const TensorSpec& tensor : spec.tensors) {
@@ -52,6 +57,9 @@ std::string Describe(const SampleSpec& spec) {
       labels != nullptr && !labels->shape.empty() && spec.classes == spec.vocabulary;
   if (spec.classes > 0 && !tokens) text += StrCat(", ", spec.classes, " classes");
   if (spec.vocabulary > 0) text += StrCat(", a vocabulary of ", spec.vocabulary);
+  for (const auto& [name, vocabulary] : spec.other_vocabularies) {
+    text += StrCat(", a vocabulary of ", vocabulary, " for '", name, "'");
+  }
   if (spec.ignored_label != kIgnoredLabel) {
     text += StrCat(", ignored label ", spec.ignored_label);
   }

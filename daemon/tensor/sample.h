@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -47,7 +48,11 @@ struct SampleSpec {
   // Lengths to which the IsPerToken() tensors of a batch may be cut if all its samples are that
   // short. Ascending, each below the T of "tokens". Empty: never cut.
   std::vector<std::int64_t> cuts = {};
+  // By name: the same limit as `vocabulary` for other tensors of ids.
+  std::map<std::string, std::int64_t> other_vocabularies = {};
 
+  // Sets the vocabulary of a tensor of ids, or lowers it to `limit`.
+  void LimitVocabulary(const std::string& tensor, std::int64_t limit);
   // Null if the samples have no tensor of this name.
   [[nodiscard]] const TensorSpec* Find(std::string_view name) const;
   bool operator==(const SampleSpec&) const = default;

@@ -34,7 +34,8 @@ std::string UpdatesText(const UpdateSchedule& schedule) {
                                 ";")) +
            PlanField("", StrCat(request.dataset_size, " samples an epoch"));
   }
-  std::string epoch = StrCat(request.dataset_size, " samples an epoch: ", full_updates, " updates");
+  std::string epoch = StrCat(request.dataset_size, " samples an epoch: ", full_updates,
+                             full_updates == 1 ? " update" : " updates");
   if (rest > 0 && request.last_cycle == LastCycle::kUpdate) {
     epoch += StrCat(", then one of ", rest);
   } else if (rest > 0) {

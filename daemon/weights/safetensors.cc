@@ -43,8 +43,9 @@ bool IsCount(std::string_view name, std::span<const std::int64_t> shape) {
 // The size of an element; 0: unknown type.
 std::int64_t ElementBytes(std::string_view dtype) {
   constexpr std::pair<std::string_view, std::int64_t> kTypes[] = {
-      {kFloat, 4}, {"F64", 8}, {"F16", 2}, {"BF16", 2}, {kLong, 8},
-      {"I32", 4},  {"I16", 2}, {"I8", 1},  {"U8", 1},   {"BOOL", 1}};
+      {kFloat, 4}, {"F64", 8}, {"F16", 2}, {"BF16", 2},    {kLong, 8},
+      {"I32", 4},  {"I16", 2}, {"I8", 1},  {"U8", 1},      {"BOOL", 1},
+      {"U16", 2},  {"U32", 4}, {"U64", 8}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
   const auto* const found = std::ranges::find(kTypes, dtype, [](const auto& t) { return t.first; });
   return found == std::end(kTypes) ? 0 : found->second;
 }

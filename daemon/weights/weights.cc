@@ -78,9 +78,10 @@ class WeightMatcher {
     std::vector<std::string> problems;
     if (!errors_.empty()) problems.push_back(Abbreviate(errors_) + HintForOtherShapes());
     if (!missing.empty()) {
-      problems.push_back(StrCat("no tensor for ", missing.size(), " of ", layout_.entries().size(),
-                                report.buffers > 0 ? " parameters and buffers: " : " parameters: ",
-                                Abbreviate(missing), " (--new-weights=NAMES: newly initialised)"));
+      problems.push_back(StrCat(
+          "no tensor for ", missing.size(), " of ", report.parameters + report.buffers,
+          report.buffers > 0 ? " parameters and buffers: " : " parameters: ", Abbreviate(missing),
+          " (--new-weights=NAMES: newly initialised)"));
     }
     if (!unmatched_.empty()) {
       problems.push_back(StrCat("no parameter for ", unmatched_.size(), " tensors: ",

@@ -7,7 +7,7 @@ int gaccd::FuzzTar(const std::uint8_t* data, std::size_t size) {
   constexpr std::int64_t kClasses = 10;
   const auto input = std::as_bytes(std::span(data, size));
   std::vector<DamagedLabel> damaged;
-  const auto images = IndexShard("input", input, kClasses, damaged);
+  const auto images = IndexShard("input", input, kClasses, damaged, [] { return Status::Ok(); });
   if (!images.ok()) {
     FuzzCheck(images.status().kind() == ErrorKind::kData, "the content is to blame");
     return 0;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <map>
 #include <set>
 #include <sstream>
 #include <tuple>
@@ -42,16 +41,25 @@ void FindStart(Attempt& attempt) {
   }
 }
 
-void SortByJob(std::vector<Attempt>& attempts) {
-  std::map<std::string, WallTime> begin;  // of each job
-  for (const Attempt& one : attempts) {
-    const auto [job, is_new] = begin.emplace(one.job, one.started);
-    if (!is_new) job->second = std::min(job->second, one.started);
+// By their starts; those of one job by number, as its clock may have been set back. Jobs may take
+// turns. The time of a folder without events may be that of a copy.
+void SortByStart(std::vector<Attempt>& attempts) {
+  std::ranges::sort(attempts, {},
+                    [](const Attempt& one) { return std::tie(one.job, one.number, one.started); });
+  for (std::size_t i = attempts.size(); i-- > 1;) {
+    Attempt& one = attempts[i - 1];
+    if (!one.has_events && one.job == attempts[i].job) {
+      one.started = std::min(one.started, attempts[i].started);
+    }
   }
-  const auto key = [&](const Attempt& one) {
-    return std::tuple(begin[one.job], one.job, one.number, one.started);
-  };
-  std::ranges::sort(attempts, [&](const Attempt& a, const Attempt& b) { return key(a) < key(b); });
+  std::vector<std::pair<WallTime, Attempt>> keyed;  // not before the previous one of its job
+  for (Attempt& one : attempts) {
+    const bool same_job = !keyed.empty() && keyed.back().second.job == one.job;
+    const WallTime start = same_job ? std::max(keyed.back().first, one.started) : one.started;
+    keyed.emplace_back(start, std::move(one));
+  }
+  std::ranges::stable_sort(keyed, {}, [](const auto& one) { return one.first; });
+  std::ranges::transform(keyed, attempts.begin(), [](auto& one) { return std::move(one.second); });
 }
 
 std::vector<std::string> NotesOn(const std::vector<Attempt>& attempts, const std::string& run_dir) {
@@ -106,7 +114,7 @@ Result<AttemptList> ListAttempts(const std::string& run_dir, std::string_view on
     FindStart(attempt);
     list.attempts.push_back(std::move(attempt));
   }
-  SortByJob(list.attempts);
+  SortByStart(list.attempts);
   list.notes = NotesOn(list.attempts, run_dir);
   if (only.empty()) return list;
   if (only == "latest" && !list.attempts.empty()) only = list.attempts.back().name;

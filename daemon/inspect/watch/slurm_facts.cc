@@ -32,11 +32,14 @@ bool WillBeRequeued(const RunState& state) {
          !PathExists(state.folder + "/STOP") && !PathExists(state.folder + "/HOLD");
 }
 
-// All jobs of the submission of the current job: the next ones of a chain wait for it.
+// All jobs of the submission of the current job: the next ones of a chain wait for it. A task of an
+// array ("17_0") has a job id of its own, which its submission does not have.
 std::vector<std::string> ChainJobs(const RunState& state) {
   std::vector<std::string> jobs = Split(state.submitted);
-  const bool submitted = std::ranges::find(jobs, state.job) != jobs.end();
-  return submitted ? jobs : std::vector{state.job};
+  if (std::ranges::find(jobs, state.job) != jobs.end()) return jobs;
+  if (jobs.front().find('_') == std::string::npos) return {state.job};
+  jobs.insert(jobs.begin(), state.job);
+  return jobs;
 }
 
 // The jobs to query: those that may still write into the folder. Empty if the files are sufficient.

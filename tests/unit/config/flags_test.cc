@@ -460,6 +460,7 @@ TEST_F(FlagFileTest, ReadsFlagsInOrder) {
   EXPECT_EQ(flags.nodes, 30);
   EXPECT_EQ(TextOfJobField(flags, "batch.target"), "3072");
   EXPECT_TRUE(flags.strict);
+  EXPECT_EQ(ParseFileOk(Write("bom.flags", "\xEF\xBB\xBF--nodes=31\n")).nodes, 31);
   const std::string argument = "--flagfile=" + path;
   EXPECT_EQ(ParseOk({"--nodes=1", argument.c_str()}).nodes, 30);
   EXPECT_EQ(ParseOk({argument.c_str(), "--nodes=1"}).nodes, 1);

@@ -187,7 +187,8 @@ TEST_F(CsvTest, RefusesNonTables) {
   EXPECT_THAT(Error("1,2\n3,4,5\n"), HasSubstr(":2: expected 2 columns, found 3"));
   EXPECT_THAT(Error("1,2\n3\n"), HasSubstr(":2: expected 2 columns, found 1"));
   EXPECT_THAT(Error("1\n2\n"), HasSubstr("more columns than the 1 of the targets, found 1"));
-  EXPECT_THAT(Error("a,b\n"), HasSubstr("found 0"));
+  EXPECT_THAT(Error("a,b\n"), HasSubstr("at least one sample, found only names of columns"));
+  EXPECT_THAT(Error("\n\n"), HasSubstr("at least one sample, found none"));
   EXPECT_THAT(Error("1,1e999\n"), HasSubstr("found '1e999'"));
 }
 
@@ -201,7 +202,9 @@ TEST_F(CsvTest, NamesOtherSeparatorsAndWords) {
   }
   EXPECT_THAT(Error("x;y\nred;1\n"), HasSubstr("';'"));
   EXPECT_THAT(Error("1,cat\n", 1, 2), HasSubstr("found 'cat'; labels that are words become"));
+  EXPECT_THAT(Error("0,1,label\n1,2,3\n"), HasSubstr("; a first line of names is one without"));
   EXPECT_THAT(Error("1,2\n3,x 1\n"), HasSubstr("labels that are words"));
+  EXPECT_THAT(Error("1,2\n3,x 1\n"), Not(HasSubstr("a first line")));
   EXPECT_THAT(Error("1,2\nred,1\n"), HasSubstr("found 'red'; a column of words"));
   for (const char* plain : {"1,2\nNA,4\n", "1,2\n,4\n", "1,2\n3,1e999\n"}) {
     EXPECT_THAT(Error(plain), Not(HasSubstr(";"))) << plain;

@@ -46,7 +46,8 @@ std::string SmallTar() {
 Result<std::vector<ImageFile>> Index(const std::string& tar, std::int64_t classes = 2,
                                      std::vector<DamagedLabel>* damaged = nullptr) {
   std::vector<DamagedLabel> own;
-  return IndexShard("s.tar", AsBytes(tar), classes, damaged == nullptr ? own : *damaged);
+  return IndexShard("s.tar", AsBytes(tar), classes, damaged == nullptr ? own : *damaged,
+                    [] { return Status::Ok(); });
 }
 
 TEST(ImageShardsTest, MembersOfOneKeyFormASample) {
@@ -65,6 +66,22 @@ TEST(ImageShardsTest, MembersOfOneKeyFormASample) {
 }
 
 // Long names, times with fractions: headers of their own before a member.
+TEST(ImageShardsTest, TicksWithinOneTarFile) {
+  const std::string large(Ticks::kBytes, 'x');
+  const std::string tar = TarMember("note", large) + TarMember("data", large) + SmallTar();
+  std::vector<DamagedLabel> damaged;
+  int ticks = 0;
+  const auto count = [&ticks] {
+    ++ticks;
+    return Status::Ok();
+  };
+  ASSERT_OK(IndexShard("s.tar", AsBytes(tar), 2, damaged, count).status());
+  EXPECT_EQ(ticks, 2) << "after each large member";
+  const Status stop(ErrorKind::kUnavailable, "stop");
+  EXPECT_EQ(IndexShard("s.tar", AsBytes(tar), 2, damaged, [&] { return stop; }).status().kind(),
+            stop.kind());
+}
+
 TEST(ImageShardsTest, ReadsTarFilesOfOtherWriters) {
   for (const char* name : {"pax.tar", "gnu.tar"}) {
     const std::string tar = ContentOfPicture(name);

@@ -143,6 +143,13 @@ TEST_F(SeveralFilesTest, ReportsConversionsOfEveryPart) {
 }
 
 // Labels for every token may count beyond the length of a text: such data is never cut.
+TEST_F(SeveralFilesTest, PatternsMatchNoHiddenFiles) {
+  WritePart("part-a", 10, 3);
+  WritePart(".part-b", 20, 3);
+  EXPECT_EQ(ValueOrThrow(Open(Source("*")))->size(), 3);
+  EXPECT_EQ(ValueOrThrow(Open(Source(".part-*")))->size(), 3);
+}
+
 TEST_F(SeveralFilesTest, EvaluatesMaskedDataOnLabelledTokens) {
   WritePart("part-a", 10, 3);
   Job job;

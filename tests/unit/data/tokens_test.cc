@@ -44,7 +44,9 @@ TEST_F(TokensTest, JobNamesArrays) {
   EXPECT_EQ(data->size(), 2);
   EXPECT_EQ(data->spec(),
             (SampleSpec{.tensors = {{"image", DType::kF32, {3}}, {"text", DType::kI32, {2}}},
-                        .vocabulary = 6}));
+                        .other_vocabularies = {{"text", 6}}}));
+  EXPECT_EQ(Describe(data->spec()), "image f32 [3], text i32 [2], a vocabulary of 6 for 'text'");
+  EXPECT_EQ(Opened(ArraysSpec{{{"text", t, 6}, {"tokens", t, 7}}})->spec().vocabulary, 7);
   EXPECT_THAT(Read(*data, "text", {1, 0}), ElementsAre(0, 3, 5, 1));
   const auto refused = [](std::vector<NamedArraySpec> arrays) {
     return std::string(OpenDataset(ArraysSpec{std::move(arrays)}, {}).status().message());
@@ -70,7 +72,7 @@ TEST_F(TokensTest, ReadsSampleValuesAndLabels) {
                                                   {"labels", DType::kI32, {}},
                                                   {"weights", DType::kF32, {}}},
                                       .classes = 3,
-                                      .vocabulary = 6}));
+                                      .other_vocabularies = {{"user", 6}}}));
   EXPECT_THAT(Read(*data, "user", {2, 0}), ElementsAre(0, 5));
   EXPECT_THAT(Read(*data, "labels", {0, 2}), ElementsAre(2, 1));
   const std::string of_tokens =
@@ -86,6 +88,26 @@ TEST_F(TokensTest, ReadsSampleValuesAndLabels) {
   EXPECT_THAT(refused(arrays(label), 0), HasSubstr("'labels' needs classes"));
   EXPECT_THAT(refused({{"user", id, 6}}, 3), HasSubstr("3 classes need an array called 'labels'"));
   EXPECT_THAT(refused(arrays(size), 3), HasSubstr("expected integers of shape"));
+  const std::string scalar = Write("scalar", Npy<float>("<f4", "()", {1}));
+  EXPECT_THAT(refused({{"weights", scalar, 0}, {"labels", label, 0}}, 3),
+              HasSubstr("expected shape [samples, ...], found []"));
+}
+
+// Wherever the weights are in the list.
+TEST_F(TokensTest, EvaluationNeedsNoWeights) {
+  const std::string x = Write("x", Npy<float>("<f4", "(3, 1)", {1, 2, 3}));
+  const std::string label = Write("label", Npy<std::int64_t>("<i8", "(3,)", {2, 0, 1}));
+  const std::string weight = Write("weight", Npy<float>("<f4", "(3,)", {4, 5, 6}));
+  Job job;
+  job.data.train = ArraysSpec{{{"x", x, 0}, {"weights", weight, 0}, {"labels", label, 0}}, 3};
+  job.data.eval = ArraysSpec{{{"x", x, 0}, {"labels", label, 0}}, 3};
+  const auto opened = ValueOrThrow(OpenTrainingData(job));
+  EXPECT_EQ(opened.eval->spec(), opened.train->spec());
+  BatchMemory memory(opened.eval->spec(), 2);
+  opened.eval->Gather(std::vector<std::int64_t>{2, 0}, memory.view());
+  EXPECT_THAT(Values<float>(opened.eval->spec(), memory, "x"), ElementsAre(3, 1));
+  EXPECT_THAT(Values<float>(opened.eval->spec(), memory, "weights"), ElementsAre(1, 1));
+  EXPECT_THAT(Values<std::int32_t>(opened.eval->spec(), memory, "labels"), ElementsAre(1, 2));
 }
 
 TEST_F(TokensTest, ReadsAllTensors) {
@@ -161,8 +183,9 @@ TEST_F(TokensTest, CountsSamplesWithLabelsBehindTheirLength) {
 TEST_F(TokensTest, CountsLabelsOfEqualWeight) {
   TokensSpec source = Source();
   source.labels = Write("l", Npy<std::int64_t>("<i8", "(3, 2)", {5, -100, 0, 0, -100, -100}));
-  const TensorSpec weights{"weights", DType::kF32, {2}};
-  const auto data = WithEqualWeights(ValueOrThrow(OpenDataset(source, {})), weights);
+  const SampleSpec weighted{
+      .tensors = {{"tokens", DType::kI32, {2}}, {"weights", DType::kF32, {2}}}};
+  const auto data = WithEqualWeights(ValueOrThrow(OpenDataset(source, {})), weighted);
   EXPECT_EQ(CountLabels(*data).unlabelled, 1);
 }
 

@@ -175,7 +175,7 @@ TEST(RankVerdict, FewerCoresThanAsked) {
   reports[1].cpu_count = 1;
   EXPECT_THAT(
       Judge(reports).warnings,
-      ElementsAre(StartsWith("rank 1 on n1: may run on 1 cores, expected SLURM_CPUS_PER_TASK=4")));
+      ElementsAre(StartsWith("rank 1 on n1: may run on 1 core, expected SLURM_CPUS_PER_TASK=4")));
 }
 
 TEST(RankVerdict, ChecksLockedMemoryWithNetwork) {

@@ -507,6 +507,29 @@ node { name: "y" op: "linear" input: "moved")")));
   EXPECT_THAT(add("size: 1 size: 5 size: 2"), IsError(ErrorKind::kConfig, "node 'sum'"));
 }
 
+TEST(GraphNetworkTest, EveryTableLimitsItsInput) {
+  auto graph = ParseGraph(R"(version: 1
+input { name: "tokens" type: I64 size: -1 size: 1 }
+input { name: "user" type: I64 size: -1 size: 1 }
+parameter { name: "a" size: 20 size: 4 }
+parameter { name: "b" size: 500 size: 4 }
+parameter { name: "c" size: 400 size: 4 }
+node { name: "x" op: "embedding" input: "tokens" input: "a" }
+node { name: "y" op: "embedding" input: "user" input: "b" }
+node { name: "z" op: "embedding" input: "user" input: "c" }
+node { name: "s" op: "add" input: "x" input: "y" }
+node { name: "t" op: "add" input: "s" input: "z" }
+output: "t"
+)",
+                          "g");
+  ASSERT_OK(graph.status());
+  const auto network = GraphNetwork::Make(*std::move(graph), NormStatistics{}, "g");
+  ASSERT_OK(network.status());
+  const SampleSpec sample = (*network)->ExampleSample();
+  EXPECT_EQ(sample.vocabulary, 20);
+  EXPECT_EQ(sample.other_vocabularies.at("user"), 400);
+}
+
 TEST(GraphNetworkTest, WeightsFileHasNoConstants) {
   const auto model = Model::MakeWithoutData(GoldenSpec("rotary"));
   ASSERT_TRUE(model.ok());

@@ -81,6 +81,27 @@ TEST(ModelTest, RefusalsNameJobField) {
                                    "a sample: expected [3]; set model.bert.classes to 3")));
 }
 
+// Each array has its own vocabulary, and its own table.
+TEST(ModelTest, ChecksVocabularyOfEveryTable) {
+  const auto tower = [](const char* input, std::int64_t rows) {
+    return TowerSpec{input, {{"id", EmbeddingSpec{rows, 3}}, {"flatten", FlattenSpec{}}}};
+  };
+  const ModelSpec spec{.loss = ContrastiveSpec{},
+                       .architecture = DualEncoderSpec{
+                           .a = tower("tokens", 20), .b = tower("user", 500), .width = 4}};
+  SampleSpec sample{.tensors = {{"tokens", DType::kI32, {6}}, {"user", DType::kI32, {1}}},
+                    .vocabulary = 20,
+                    .other_vocabularies = {{"user", 500}}};
+  EXPECT_OK(Model::Make(spec, sample).status());
+  sample.other_vocabularies["user"] = 501;
+  EXPECT_THAT(Refused(spec, sample),
+              HasMessage(HasSubstr("a vocabulary of 500 for 'user', the data one of 501")));
+  sample.other_vocabularies["user"] = 20;
+  sample.vocabulary = 21;
+  EXPECT_THAT(Refused(spec, sample),
+              HasMessage(HasSubstr("a vocabulary of 20, the data one of 21")));
+}
+
 // As nn.Embedding, nn.Flatten and nn.Linear.
 TEST(ModelTest, FlattenMakesOneRowPerSample) {
   ModelSpec spec{.layer = {{"words", EmbeddingSpec{11, 3}},

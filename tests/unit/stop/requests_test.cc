@@ -52,6 +52,18 @@ TEST(StopSignals, OneStopsTwoStopNowHupSaves) {
   EXPECT_EQ(SignalName(signals->stop_signal()), "SIGTERM");
 }
 
+// As a caller that blocks signals leaves them.
+TEST(StopSignals, InstallUnblocksSignals) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  auto signals = ValueOrThrow(StopSignals::Install({SIGUSR2}, std::chrono::milliseconds(0)));
+  raise(SIGUSR2);
+  EXPECT_EQ(signals->request(), StopRequest::kStop);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
 // Hundreds of them, some while oneDNN's stack pointer is in a buffer.
 TEST(StopSignals, SignalDuringProductKeepsHeap) {
   constexpr std::int64_t kSide = 128;

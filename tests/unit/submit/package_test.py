@@ -115,7 +115,7 @@ class Package(unittest.TestCase):
         runs = gaccd.sweep(JOB, "lr", nodes=1, gpus_per_node=1, target_batch=64, cwd=self.dir, gaccd=GACCD,
                            values={"optimizer.lr": [0.1, 0.01], "seed": [1, 2]})
         self.assertEqual([run.folder.name for run in runs],
-                         [f"{i}-optimizer.lr={lr},seed={seed}" for i, (lr, seed) in
+                         [f"{i}-optimizer.lr={lr}+seed={seed}" for i, (lr, seed) in
                           enumerate([(0.1, 1), (0.1, 2), (0.01, 1), (0.01, 2)])])
         self.assertEqual([run.jobs for run in runs], [[f"17_{i}"] for i in range(4)])
 

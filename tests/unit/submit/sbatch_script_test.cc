@@ -117,8 +117,8 @@ TEST(Sweep, HasFolderForEveryCombination) {
   const auto tasks =
       ValueOrThrow(MakeSweep({{"optimizer.lr", {"0.1", "0.01"}}, {"seed", {"1", "2", "3"}}}));
   ASSERT_EQ(tasks.size(), 6);
-  EXPECT_EQ(tasks[0].folder, "0-optimizer.lr=0.1,seed=1");
-  EXPECT_EQ(tasks[4].folder, "4-optimizer.lr=0.01,seed=2");
+  EXPECT_EQ(tasks[0].folder, "0-optimizer.lr=0.1+seed=1");
+  EXPECT_EQ(tasks[4].folder, "4-optimizer.lr=0.01+seed=2");
   EXPECT_THAT(tasks[4].train_arguments,
               ElementsAre("--set", "optimizer.lr=0.01", "--set", "seed=2"));
   EXPECT_EQ(tasks[4].job_fields[1].value, "2");

@@ -121,6 +121,9 @@ TEST_F(Weights, RefusesAnotherModel) {
 
 // All that does not fit is reported at once: the first few of each kind, and how many there are.
 TEST_F(Weights, NamesAllMismatches) {
+  ASSERT_OK(layout_.Add("constant:0", {2}, kNoDecay, /*frozen=*/true).status());  // not in files
+  layout_.SetBuffer(2);
+  parameters_.resize(static_cast<std::size_t>(layout_.size()));
   const std::vector<std::int64_t> weight = {4, 2};
   const std::vector<std::int64_t> one = {1};
   const std::vector<float> values(8);
@@ -249,10 +252,12 @@ TEST_F(Weights, IgnoresBuffersOfOtherTypes) {
   const std::string header =
       R"({"weight":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]},)"
       R"("bias":{"dtype":"F32","shape":[3],"data_offsets":[24,36]},)"
-      R"("position_ids":{"dtype":"I64","shape":[1,2],"data_offsets":[36,52]}})";
+      R"("position_ids":{"dtype":"I64","shape":[1,2],"data_offsets":[36,52]},)"
+      R"("a.position_ids":{"dtype":"U32","shape":[2],"data_offsets":[52,60]},)"
+      R"("b.position_ids":{"dtype":"F8_E4M3","shape":[3],"data_offsets":[60,63]}})";
   const std::uint64_t length = header.size();
   std::string file(reinterpret_cast<const char*>(&length), sizeof length);
-  file += header + std::string(52, '\0');
+  file += header + std::string(63, '\0');
   (void)folder_.Write("weights.safetensors", file);
   std::vector<float> loaded(parameters_.size(), 1.0F);
   const WeightNames names{.prefix = "fc.", .buffers = {"position_ids"}, .tied = {}};

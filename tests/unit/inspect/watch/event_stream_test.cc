@@ -140,6 +140,18 @@ TEST(EventStream, OrdersAttemptsAndRecordsByTime) {
   EXPECT_THAT(stream.notes(), IsEmpty());
 }
 
+// Job 100 is requeued and continues after job 200. A clock may be set back inside a job.
+TEST(EventStream, OrdersAttemptsOfAlternatingJobs) {
+  RunFiles run;
+  run.Event("000-100", 10, "run_start");
+  run.Event("000-200", 20, "run_start");
+  run.Event("001-100", 30, "run_start");
+  run.Event("002-100", 25, "run_start");
+  EventStream stream = OpenStream(run);
+  EXPECT_THAT(Rest(stream), ElementsAre("000-100 run_start@10", "000-200 run_start@20",
+                                        "001-100 run_start@30", "002-100 run_start@25"));
+}
+
 TEST(EventStream, MergesLinesOfRanksByTimeOnRequest) {
   RunFiles run;
   const auto of_rank = [&](const char* attempt, int rank, int second) {

@@ -93,6 +93,14 @@ TEST(AddSlurmFacts, RequeueChainEndsWithLastJob) {
   RunState other = stopped;  // its job is not of the newest submission
   other.job = "16";
   EXPECT_TRUE(has_ended(other, timeout, {"PENDING", "", ""}));
+  // A task of an array has a job id of its own.
+  const RunState task{
+      .job = "23", .phase = RunPhase::kStopped, .submitted = "17_0,18_0", .exit = 75};
+  for (const char* next : {"PENDING", "TIMEOUT"}) {
+    EXPECT_EQ(IsPermanentlyEnded(
+                  WithSlurm(task, JobStates{{"23", timeout}, {"17_0", timeout}, {"18_0", {next}}})),
+              std::string_view(next) == "TIMEOUT");
+  }
 }
 
 TEST(AddSlurmFacts, QueriesSlurmOnlyIfFilesAreInconclusive) {
