@@ -164,7 +164,8 @@ Status CheckVerbFlags(const std::vector<FlagValue>& given, Verb verb) {
 // ignore one in a flag file, like CheckVerbFlags().
 Status CheckMicroBatch(const Flags& flags) {
   const bool supports_auto = flags.verb == Verb::kTrain || flags.verb == Verb::kPlan ||
-                             flags.verb == Verb::kSubmit || flags.verb == Verb::kHelp;
+                             flags.verb == Verb::kSubmit || flags.verb == Verb::kCheck ||
+                             flags.verb == Verb::kHelp;
   if (flags.micro_batch_auto && !supports_auto &&
       FindFlag("micro-batch")->IsAcceptedBy(flags.verb)) {
     return {ErrorKind::kUsage, StrCat(Name(flags.verb),

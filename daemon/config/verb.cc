@@ -151,9 +151,11 @@ null where a mistake has no effect), tokens_deviation and mean_of_rank_means
 one line per mistake with mistake and deviation, then one with effective_batch,
 accum_steps, ranks, deviation, rounding (what the order of sums costs), passed.
 )"},
-    {Verb::kCheck, "check", "print each rank's environment and check that they are compatible",
-     kTextOrJson,
-     R"([--flag=value ...]
+    {Verb::kCheck,
+     "check",
+     "print each rank's environment and check that they are compatible",
+     {.last_format = OutputFormat::kJson, .flags_of_train = true},
+     R"([--job=FILE] [--flag=value ...]
 
 Prints the environment of every rank: host, GPU, libraries, cores, limits. Start
 it the way the training will be started:
@@ -163,7 +165,8 @@ Exits 78 and names the ranks when they cannot work together: different builds of
 gaccd or its libraries, ranks with and without a GPU, none with --device=cuda,
 fewer GPUs than tasks on a node, two ranks on one GPU. Prints warnings for slow
 settings. In the text, equal ranks share a line; --format=json has one line a
-rank. With --device=cpu the GPUs are not checked.
+rank. Of the command line of a training, which it accepts, it uses the device:
+on cpu the GPUs are not checked.
 )"},
     {Verb::kCkpt,
      "ckpt",

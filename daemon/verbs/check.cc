@@ -73,7 +73,11 @@ Status IncompatibleRanks(const RankVerdict& verdict, std::size_t ranks) {
 
 // Returns the same status on every rank, unless rank 0 fails to print.
 Status Judge(const std::vector<RankReport>& reports, const Flags& flags, bool lead) {
-  GACCD_ASSIGN_OR_RETURN(const Job job, OverlayFlags(Job{}, flags));
+  Job job;
+  if (flags.job) {
+    GACCD_ASSIGN_OR_RETURN(job, LoadJob(*flags.job));
+  }
+  GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
   const Device wanted = job.device;
   const RankVerdict verdict = JudgeRanks(reports, {.gpus_matter = wanted != Device::kCpu,
                                                    .allow_gpu_sharing = flags.allow_gpu_sharing});

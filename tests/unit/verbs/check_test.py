@@ -72,6 +72,18 @@ class Check(unittest.TestCase):
         self.assertIn("warning: ranks 0-1 on ", text)
         self.assertIn("expected SLURM_CPUS_PER_TASK=4096", text)
 
+    def test_the_device_is_that_of_the_training(self):
+        job = Path(__file__).resolve().parents[3] / "slurm" / "examples" / "linear.txtpb"
+        train = [GACCD, "check", f"--job={job}", "--target-batch=8", "--max-updates=2", "--micro-batch=auto"]
+        done = run(*train, "--set", "device=cuda")
+        self.assertEqual(done.returncode, 78, done.stdout)
+        self.assertIn("expected a usable GPU on every rank", done.stderr)
+        with tempfile.TemporaryDirectory() as folder:
+            cuda = Path(folder, "job.txtpb")
+            cuda.write_text(job.read_text() + "device: CUDA\n")
+            self.assertEqual(run(GACCD, "check", f"--job={cuda}").returncode, 78)
+            self.assertEqual(run(GACCD, "check", f"--job={cuda}", "--device=cpu").returncode, 0)
+
     def limited(self, limit, *args):
         return run(MPIRUN, "-n", "4", "bash", "-c", f'ulimit {limit} && exec "$0" "$@"', *args)
 
