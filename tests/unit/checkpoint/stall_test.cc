@@ -50,6 +50,7 @@ class Disk {
   // fsync() of a folder that has this file fails. then_stalls: what follows for this folder waits.
   void FailFolderWith(const std::string& file, bool then_stalls = false) {
     const std::lock_guard lock(mutex_);
+    reached = false;
     failing_ = file;
     stalls_after_failure_ = then_stalls;
   }
