@@ -19,11 +19,14 @@
 namespace gaccd {
 namespace {
 
+ValueId InCaseType(GraphBench& bench, const CaseSize& s, ValueId x) {
+  return s.dtype == DType::kF32 ? x : bench.Apply(std::make_shared<Cast>(s.dtype), {x});
+}
+
 // A parameter, so that the gradient can be seen.
 ValueId Value(GraphBench& bench, const CaseSize& s, const std::string& name, const Shape& shape,
               double limit = 1) {
-  const ValueId x = bench.Parameter(name, shape, limit);
-  return s.dtype == DType::kF32 ? x : bench.Apply(std::make_shared<Cast>(s.dtype), {x});
+  return InCaseType(bench, s, bench.Parameter(name, shape, limit));
 }
 
 ValueId DistanceToTargets(GraphBench& bench, ValueId y) {
@@ -180,6 +183,13 @@ const GraphCase kShapeCases[] = {
            b, b.Apply(std::make_shared<Concat>(),
                       {Value(b, s, "x", {s.rows, s.in}), Value(b, s, "y", {s.rows, s.out}),
                        Value(b, s, "z", {s.rows, 1})}));
+     }},
+    {"concat_behind_input",  // which needs no gradient
+     [](GraphBench& b, const CaseSize& s) {
+       const ValueId x = InCaseType(b, s, b.Input("x", {s.rows, s.in}));
+       return DistanceToTargets(
+           b, b.Apply(std::make_shared<Concat>(),
+                      {x, Value(b, s, "y", {s.rows, s.out}), Value(b, s, "z", {s.rows, 1})}));
      }},
     {"square",
      [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kPower, 2); }},

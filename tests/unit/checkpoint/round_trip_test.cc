@@ -161,6 +161,21 @@ TEST(RoundTripTest, IncompatibleCheckpointEndsSearch) {
   EXPECT_THAT(older->refused, ElementsAre("step-000000000002-e000001: not this one"));
 }
 
+// As on a file server that does not answer for a moment.
+TEST(RoundTripTest, ReadsNewestAgainAfterReadError) {
+  const TempFolder folder;
+  ASSERT_OK(SaveSteps(SmallRun(), 1, {.folder = folder.Path("ckpt")}, {1, 2}));
+  const auto comm = MakeSingle();
+  int reads = 0;
+  const auto outcome =
+      ValueOrThrow(LoadNewest(*comm, folder.Path("ckpt"), [&](const Manifest&, const Job&) {
+        return ++reads == 1 ? Status(ErrorKind::kIo, "stale file handle") : Status::Ok();
+      }));
+  ASSERT_TRUE(outcome.state);
+  EXPECT_EQ(outcome.state->generation.step, 2);
+  EXPECT_THAT(outcome.refused, IsEmpty());
+}
+
 TEST(RoundTripTest, StartsFreshWithoutGenerations) {
   const TempFolder folder;
   const auto comm = MakeSingle();

@@ -44,12 +44,15 @@ class Disk {
     part_.clear();
     slow_.clear();
     failing_.clear();
+    stalls_after_failure_ = false;
     released_.notify_all();
   }
-  // fsync() of a folder that has this file fails.
-  void FailFolderWith(const std::string& file) {
+  // fsync() of a folder that has this file fails. then_stalls: what follows for this folder waits.
+  void FailFolderWith(const std::string& file, bool then_stalls = false) {
     const std::lock_guard lock(mutex_);
+    reached = false;
     failing_ = file;
+    stalls_after_failure_ = then_stalls;
   }
   // fsync() of a file whose path contains `part` advances the clock of its thread.
   void Slow(const std::string& part, std::chrono::milliseconds takes) {
@@ -70,7 +73,9 @@ class Disk {
     EXPECT_TRUE(released_.wait_for(lock, 20s, [&] {
       return part_.empty() || path.find(part_) == std::string::npos;
     })) << path;
-    return failing_.empty() || !PathExists(StrCat(path, "/", failing_));
+    const bool fails = !failing_.empty() && PathExists(StrCat(path, "/", failing_));
+    if (fails && stalls_after_failure_) part_ = path;
+    return !fails;
   }
   std::atomic<bool> reached = false;          // an fsync() waits since Stall()
   std::atomic<std::uint64_t> free_bytes = 0;  // what statvfs() tells; 0: the truth
@@ -80,6 +85,7 @@ class Disk {
   std::condition_variable released_;
   std::string part_;
   std::string failing_;
+  bool stalls_after_failure_ = false;
   std::vector<std::pair<std::string, std::chrono::milliseconds>> slow_;
 };
 Disk disk;
@@ -329,6 +335,34 @@ TEST_F(StallTest, RemovesManifestThatIsNotDurable) {
   ASSERT_TRUE(all.ok());
   ASSERT_EQ(all->size(), 1U);
   EXPECT_FALSE(all->front().committed);
+}
+
+// Otherwise other ranks could remove their shards before.
+TEST_F(StallTest, FailedCommitIsKnownAfterRemovalOfManifest) {
+  std::atomic<int> exchanges = 0;  // of both ranks during the removal
+  const CheckpointOptions options = {.give_up = [&] {
+    if (disk.reached && ++exchanges == 10) disk.Release();
+    return GiveUp::kNo;
+  }};
+  disk.FailFolderWith(std::string(kManifestName), /*then_stalls=*/true);
+  ExpectOk(OnTwo(options, [&](auto&, auto& writer) -> Status {
+    GACCD_RETURN_IF_ERROR(run_.SaveAt(writer, 1));
+    EXPECT_THAT(writer.Finish(), HasKind(ErrorKind::kIo));
+    EXPECT_GE(exchanges, 10);
+    disk.Release();
+    return Status::Ok();
+  }));
+}
+
+// Without it, the manifest is lost with its folder.
+TEST_F(StallTest, CommitRequiresDurableNameOfGeneration) {
+  disk.FailFolderWith(Generation{.epoch = 1, .step = 1}.name());
+  ExpectOk(OnTwo({}, [&](auto&, auto& writer) -> Status {
+    GACCD_RETURN_IF_ERROR(run_.SaveAt(writer, 1));
+    EXPECT_THAT(writer.Finish(), HasKind(ErrorKind::kIo));
+    return Status::Ok();
+  }));
+  EXPECT_FALSE(ValueOrThrow(ListGenerations(folder_.Path("ckpt"))).front().committed);
 }
 
 // After a power failure a manifest could be there again, without its shards.

@@ -113,6 +113,31 @@ TEST(WriterTest, ConsecutiveSavesCommitAndPruningKeepsNewest) {
                           "step-000000000020-e000001", "step-000000000010-e000001"));
 }
 
+// The first waits for the disk before anything of it is written.
+TEST(WriterTest, PendingSavesHaveOwnCopies) {
+  const TempFolder folder;
+  const SmallRun run;
+  const auto comm = MakeSingle();
+  std::atomic<bool> disk_hangs = true;
+  const auto now = [&, training = std::this_thread::get_id()] {
+    while (disk_hangs && std::this_thread::get_id() != training) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return std::chrono::steady_clock::now();
+  };
+  const auto writer = ValueOrThrow(StartWriter(*comm, {.folder = folder.Path("ckpt"), .now = now},
+                                               run.Identity(1), Me(), nullptr));
+  EXPECT_OK(run.SaveAt(*writer, 1));
+  EXPECT_OK(run.SaveAt(*writer, 2));
+  disk_hangs = false;
+  EXPECT_OK(writer->Finish());
+  for (const std::int64_t step : {1, 2}) {
+    EXPECT_TRUE(run.Matches(ValueOrThrow(
+        LoadGeneration(*comm, folder.Path("ckpt"), {.epoch = 1, .step = step}, AcceptAll))))
+        << step;
+  }
+}
+
 TEST(WriterTest, FailureOnOneRankAbandonsSaveOnAllRanks) {
   const TempFolder folder;
   const SmallRun run;

@@ -2,9 +2,12 @@
 // several parameters that stages share.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "collectives/comm/forwarding_communicator.h"
 #include "collectives/comm/threads.h"
 #include "daemon/engine/pipeline_exchange.h"
 #include "tests/support/pipeline_runs.h"
@@ -36,6 +39,61 @@ TEST(CpuPipelines, GathersStageInPieces) {
                .updates = 1,
                .widths = {24, 600, 600, 5}},
               2, PipelineSchedule::kOneFOneB);
+}
+
+// Refuses collectives while messages of its rank may not have been sent, as do all that are split
+// from it.
+class FlushedCommunicator final : public ForwardingCommunicator {
+ public:
+  FlushedCommunicator(Communicator& inner, bool* sends)
+      : ForwardingCommunicator(inner), sends_(sends) {}
+  FlushedCommunicator(std::unique_ptr<Communicator> inner, bool* sends)
+      : FlushedCommunicator(*inner, sends) {
+    own_ = std::move(inner);
+  }
+
+  Status FlushSends() override {
+    *sends_ = false;
+    return inner().FlushSends();
+  }
+  Result<std::unique_ptr<Communicator>> Split(int color, int key) override {
+    GACCD_ASSIGN_OR_RETURN(auto made, inner().Split(color, key));
+    if (!made) return made;
+    return std::unique_ptr<Communicator>(new FlushedCommunicator(std::move(made), sends_));
+  }
+
+ private:
+  [[nodiscard]] Status CheckFlushed() const {
+    return *sends_ ? Status(ErrorKind::kInternal, "collective: expected FlushSends() before it")
+                   : Status::Ok();
+  }
+  Status DoAllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) override {
+    GACCD_RETURN_IF_ERROR(CheckFlushed());
+    return inner().AllReduceSum(in, out, stream);
+  }
+  Status DoAllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
+                     StreamHandle stream) override {
+    GACCD_RETURN_IF_ERROR(CheckFlushed());
+    return inner().AllGather(in, counts, out, stream);
+  }
+  Status DoSend(ConstBuffer message, int to, StreamHandle stream) override {
+    *sends_ = true;
+    return inner().Send(message, to, stream);
+  }
+
+  bool* sends_;
+  std::unique_ptr<Communicator> own_;
+};
+
+// Also those of an evaluation.
+TEST(CpuPipelines, SendsMessagesBeforeCollectives) {
+  const EngineCase test = InStages({.name = "flushed", .ranks = 1, .micro = 4, .target = 13}, 2,
+                                   PipelineSchedule::kOneFOneB);
+  ExpectOk(RunThreadRanks(2, {}, [&](Communicator& inner) -> Status {
+    bool sends = false;
+    FlushedCommunicator comm(inner, &sends);
+    return RunRank(comm, test, {}, {}).status();
+  }));
 }
 
 TEST(CpuPipelines, SumsAndSendsEverySharedParameter) {

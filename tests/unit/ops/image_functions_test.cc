@@ -28,12 +28,13 @@ constexpr float kNanValue = std::numeric_limits<float>::quiet_NaN();
 // A convolution of square images and kernels.
 struct ConvCase {
   std::int64_t images, in, out, size, kernel, stride, padding, dilation, groups;
+  std::int64_t wider = 0;  // more padding of columns
 };
 
 void PrintTo(const ConvCase& c, std::ostream* to) {
   *to << c.images << " x [" << c.in << ", " << c.size << ", " << c.size << "] -> " << c.out
-      << ", kernel " << c.kernel << ", stride " << c.stride << ", padding " << c.padding
-      << ", dilation " << c.dilation << ", groups " << c.groups;
+      << ", kernel " << c.kernel << ", stride " << c.stride << ", padding " << c.padding << " + "
+      << c.wider << ", dilation " << c.dilation << ", groups " << c.groups;
 }
 
 const ConvCase kConvCases[] = {
@@ -46,6 +47,7 @@ const ConvCase kConvCases[] = {
     {2, 12, 8, 7, 1, 2, 0, 1, 4},
     {2, 64, 128, 14, 1, 2, 0, 1, 1},
     {2, 4, 8, 6, 1, 2, 1, 1, 1},
+    {2, 4, 8, 6, 1, 2, 0, 1, 1, 1},
     // as in a ResNet
     {2, 3, 64, 30, 7, 2, 3, 1, 1},
     {3, 64, 64, 7, 3, 1, 1, 1, 1},
@@ -81,11 +83,12 @@ class ConvBench {
     if (bf16) {
       for (float& value : bench.parameters()) value = ToFloat(ToBf16(value));
     }
-    y_ = bench.Apply(std::make_shared<Conv2d>(Conv2dOptions{.stride = {c.stride, c.stride},
-                                                            .padding = {c.padding, c.padding},
-                                                            .dilation = {c.dilation, c.dilation},
-                                                            .groups = c.groups}),
-                     {x, w, b});
+    y_ = bench.Apply(
+        std::make_shared<Conv2d>(Conv2dOptions{.stride = {c.stride, c.stride},
+                                               .padding = {c.padding, c.padding + c.wider},
+                                               .dilation = {c.dilation, c.dilation},
+                                               .groups = c.groups}),
+        {x, w, b});
     bench.graph().MarkOutput(y_);
     shape = bench.graph().value(y_).spec.shape;
     const ValueId flat = bench.Rows(y_);
@@ -122,7 +125,7 @@ class ConvBench {
       const std::int64_t n = i / c_.out / shape[2] / shape[1];
       for (std::int64_t t = 0; t < in * c_.kernel * c_.kernel; ++t) {
         const std::int64_t h = p * c_.stride - c_.padding + t / c_.kernel % c_.kernel * c_.dilation;
-        const std::int64_t w = q * c_.stride - c_.padding + t % c_.kernel * c_.dilation;
+        const std::int64_t w = q * c_.stride - c_.padding - c_.wider + t % c_.kernel * c_.dilation;
         if (h < 0 || h >= c_.size || w < 0 || w >= c_.size) continue;
         const std::int64_t channel = o / out * in + t / (c_.kernel * c_.kernel);
         term(static_cast<std::size_t>(i),
@@ -200,7 +203,7 @@ TEST_P(ConvolutionTest, EqualsLoopInBf16) {
 TEST_P(ConvolutionTest, WeightGradientStaysInBounds) {
   const ConvCase& c = GetParam();
   const Conv2dOptions options{.stride = {c.stride, c.stride},
-                              .padding = {c.padding, c.padding},
+                              .padding = {c.padding, c.padding + c.wider},
                               .dilation = {c.dilation, c.dilation},
                               .groups = c.groups};
   const ValueSpec x{{c.images, c.size, c.size, c.in}, DType::kF32};

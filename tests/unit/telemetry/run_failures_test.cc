@@ -82,7 +82,8 @@ TEST_F(RunFailuresTest, StatusAfterResumeHasCheckpointStep) {
   const Child child = RunIntoFile(dir_.path() + "/out", [&] {
     return RunThreadRanks(2, TwoNodes(), [&](Communicator& comm) -> Status {
       GACCD_ASSIGN_OR_RETURN(auto reporter, RunReporter::Start(comm, Options(Run())));
-      reporter->Report(ResumeRecord{.step = 7, .samples_total = 700});
+      reporter->Report(
+          ResumeRecord{.step = 7, .samples_total = 700, .best = BestValue{"mae", 0.125, 4}});
       if (comm.rank() == 0) {
         SetLogHook({});
         [[maybe_unused]] auto* lost = reporter.release();
@@ -98,6 +99,7 @@ TEST_F(RunFailuresTest, StatusAfterResumeHasCheckpointStep) {
   EXPECT_EQ(Text(status, "state"), "failed");
   EXPECT_EQ(Number(status, "step"), 7);
   EXPECT_EQ(Number(status, "samples_total"), 700);
+  EXPECT_EQ(Number(status, "best_value"), 0.125);
 }
 
 // On a disk that is full, the space that was kept is for the files of the end.

@@ -19,6 +19,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -321,6 +322,32 @@ TEST_F(RunReporterTest, FullDiskDoesNotStopTraining) {
   EXPECT_EQ(Text(status, "state"), "done");
   EXPECT_GT(Number(status, "write_errors"), 4);
   EXPECT_EQ(Number(status, "dropped_lines"), 7) << "five updates, the warning, the verdict";
+}
+
+// A folder has the place of STATUS.json for a while.
+TEST_F(RunReporterTest, WarnsIfStatusCannotBeWritten) {
+  const std::string out = dir_.path() + "/out";
+  const Child child = RunIntoFile(out, [&]() -> Status {
+    const auto comm = MakeSingle();
+    ReporterOptions options = Options(Run());
+    options.status_period = std::chrono::milliseconds(5);
+    GACCD_ASSIGN_OR_RETURN(const auto reporter, RunReporter::Start(*comm, options));
+    const std::string path = Run() + "/STATUS.json";
+    std::error_code error;  // it may be there again
+    while (!fs::create_directory(path, error)) fs::remove(path, error);
+    const auto warned = [&] {
+      return Content(out).find("training continues") != std::string::npos;
+    };
+    for (int step = 1; step <= 4000 && !warned(); ++step) {
+      reporter->Report(StepAt(step, 5000));
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    fs::remove(path);
+    reporter->Finish(Status::Ok());
+    return reporter->close_status();
+  });
+  EXPECT_EQ(child.exit, 0) << child.out;
+  EXPECT_THAT(child.out, HasSubstr("STATUS.json': Is a directory; training continues"));
 }
 
 TEST_F(RunReporterTest, AllRanksReturnSameFolder) {
