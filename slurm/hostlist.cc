@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
-#include "slurm/parse_number.h"
 
 namespace gaccd {
 namespace {
@@ -40,7 +40,7 @@ Status Bad(std::string_view list, const std::string& what) {
 
 std::optional<std::uint64_t> ParseIndex(std::string_view text) {
   if (text.size() > kMaxDigits) return std::nullopt;
-  const auto value = ParseCount(text);
+  const auto value = ToCount(text);
   if (!value) return std::nullopt;
   return static_cast<std::uint64_t>(*value);
 }

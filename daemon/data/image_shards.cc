@@ -7,14 +7,13 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "collectives/base/file_pattern.h"
+#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {
@@ -209,10 +208,8 @@ class Indexer {
     const auto is_space = [](char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; };
     while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
     while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-    std::int32_t label = -1;
-    const auto end = std::from_chars(text.data(), text.data() + text.size(), label);
-    const bool is_number = end.ec == std::errc() && end.ptr == text.data() + text.size();
-    if (is_number && label >= 0 && label < classes) return label;
+    const auto label = ToNumber<std::int32_t>(text);
+    if (label && *label >= 0 && *label < classes) return *label;
     return Bad(
         StrCat(sample.label_path, ": expected a class in [0, ", classes, "), found '", text, "'"));
   }

@@ -1,11 +1,11 @@
 #include "daemon/launch/rank_verdict.h"
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <map>
 #include <optional>
 
+#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/gpu_choice.h"
 #include "daemon/device/cuda/sdpa.h"
@@ -124,13 +124,6 @@ void JudgeSharing(Reports reports, RankVerdict& verdict) {
   }
 }
 
-std::optional<std::int64_t> Number(const std::string& text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 // Adds "<ranks>: <text>" for the ranks for which `bad` returns a text, once per text.
 void Warn(Reports reports, const Value& bad, RankVerdict& verdict) {
   for (const auto& [text, ranks] : ByValue(reports, bad)) {
@@ -139,7 +132,7 @@ void Warn(Reports reports, const Value& bad, RankVerdict& verdict) {
 }
 
 std::string BoundGpu(const RankReport& report) {
-  const auto on_node = Number(report.slurm_gpus_on_node);
+  const auto on_node = ToNumber<std::int64_t>(report.slurm_gpus_on_node);
   if (report.gpus != 1 || !on_node || *on_node <= 1) return {};
   return StrCat(
       "sees one GPU of the ", *on_node,
@@ -158,7 +151,7 @@ std::string SlowAttention(const RankReport& report) {
 }
 
 std::string FewCpus(const RankReport& report) {
-  const auto asked = Number(report.slurm_cpus_per_task);
+  const auto asked = ToNumber<std::int64_t>(report.slurm_cpus_per_task);
   if (!asked || report.cpu_count >= *asked) return {};
   return StrCat("may run on ", report.cpu_count, " cores, expected SLURM_CPUS_PER_TASK=", *asked,
                 ": export SRUN_CPUS_PER_TASK: srun 22.05 to 23.02 does not inherit it");

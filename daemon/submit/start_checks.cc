@@ -1,12 +1,12 @@
 #include "daemon/submit/start_checks.h"
 
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <string_view>
 
 #include "collectives/base/files.h"
+#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
 #include "daemon/optim/optimizer.h"
@@ -37,11 +37,7 @@ std::optional<std::int64_t> ParseSbatchMemory(const std::optional<std::string>& 
 // Empty if the arguments after -- set a range of nodes.
 std::optional<std::int64_t> CountNodes(const Flags& flags) {
   const auto own = FindOption(flags.words, "--nodes", 'N');
-  if (!own) return flags.nodes.value_or(kDefaultNodes);
-  std::int64_t nodes = 0;
-  const auto [end, error] = std::from_chars(own->data(), own->data() + own->size(), nodes);
-  const bool is_number = error == std::errc() && end == own->data() + own->size();
-  return is_number ? std::optional(nodes) : std::nullopt;
+  return own ? ToNumber<std::int64_t>(*own) : flags.nodes.value_or(kDefaultNodes);
 }
 
 // A lower bound of the memory of the ranks of a node; 0 if it is not known without the data.
