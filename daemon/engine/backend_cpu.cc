@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "collectives/base/process_memory.h"
 #include "collectives/bucket/bucket_plan.h"
 #include "daemon/config/job_checks.h"
 #include "daemon/engine/gradient_buckets.h"

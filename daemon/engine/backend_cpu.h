@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-#include "daemon/device/host_buffer.h"
+#include "collectives/base/host_buffer.h"
 #include "daemon/engine/backend.h"
 #include "daemon/engine/pipeline_exchange.h"
 #include "daemon/engine/shard_exchange.h"

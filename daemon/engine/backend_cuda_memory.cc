@@ -4,10 +4,10 @@
 #include <iterator>
 #include <utility>
 
+#include "collectives/base/process_memory.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
 #include "daemon/device/cuda/matmul_choices.h"
-#include "daemon/device/host_buffer.h"
 #include "daemon/engine/backend_cuda.h"
 #include "daemon/telemetry/log.h"
 

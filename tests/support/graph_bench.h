@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "collectives/base/host_buffer.h"
 #include "daemon/autograd/executor.h"
 #include "daemon/autograd/graph.h"
 #include "daemon/device/cpu/cpu_context.h"
-#include "daemon/device/host_buffer.h"
 
 namespace gaccd {
 

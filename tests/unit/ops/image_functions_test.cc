@@ -5,10 +5,10 @@
 #include <cmath>
 #include <limits>
 
+#include "collectives/base/host_buffer.h"
 #include "collectives/base/strings.h"
 #include "daemon/device/cpu/cpu_context.h"
 #include "daemon/device/cpu/detect_bf16.h"
-#include "daemon/device/host_buffer.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/image/channels_last.h"
 #include "daemon/ops/image/conv2d.h"

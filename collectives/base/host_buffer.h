@@ -2,9 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
-#include <span>
 
 #include "collectives/base/result.h"
 
@@ -29,14 +27,5 @@ class HostBuffer {
  private:
   std::unique_ptr<std::byte, UnmapMemory> data_;
 };
-
-// Bytes of physical memory of this process that cannot be reloaded from a file: without pages of
-// programs, libraries and mapped data sets. Memory shared by several processes counts
-// proportionally (Pss). Returns freed memory to the system first. kOs if the kernel does not
-// provide it.
-Result<std::int64_t> ResidentBytes();
-
-// Bytes of `memory`, which begins at a page, that are in physical memory: an estimate.
-std::int64_t CountResidentBytes(std::span<const std::byte> memory);
 
 }  // namespace gaccd
