@@ -12,7 +12,7 @@
 
 #include "collectives/base/output_file.h"
 #include "collectives/base/strings.h"
-#include "daemon/launch/gather_text.h"
+#include "collectives/bootstrap/share_text.h"
 
 namespace gaccd {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/gpu_choice.h"
-#include "daemon/launch/gather_text.h"
+#include "collectives/bootstrap/share_text.h"
 #include "daemon/launch/gpu_libraries.h"
 #include "daemon/ops/cuda_kernels.h"
 #include "daemon/replica/model.h"

@@ -14,7 +14,8 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/rundir/agreement.h"
+#include "collectives/bootstrap/share_text.h"
+#include "daemon/rundir/ranks_file.h"
 #include "daemon/rundir/run_reporter_impl.h"
 #include "daemon/rundir/spare_space.h"
 #include "daemon/rundir/verdict.h"
@@ -200,7 +201,7 @@ Result<std::unique_ptr<RunReporter>> RunReporter::Start(Communicator& comm,
   GACCD_ASSIGN_OR_RETURN(const std::string table, RankTable(comm));
   Result<std::string> mine = std::string();
   if (impl->leads()) mine = impl->OpenFiles(table);
-  GACCD_ASSIGN_OR_RETURN(const std::string shared, ShareFromRankZero(comm, mine));
+  GACCD_ASSIGN_OR_RETURN(const std::string shared, ShareFromRank(comm, 0, mine));
   if (!shared.empty()) impl->JoinFolder(shared);
   if (impl->leads()) {
     if (!impl->options.quiet) impl->bar = MakeProgress(impl->options.progress);

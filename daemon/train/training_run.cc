@@ -19,7 +19,6 @@
 #include "daemon/data/column_names.h"
 #include "daemon/data/tokenizer.h"
 #include "daemon/models/graph_file.h"
-#include "daemon/rundir/agreement.h"
 #include "daemon/rundir/run_folder.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/done_marker.h"

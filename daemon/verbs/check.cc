@@ -9,9 +9,9 @@
 
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
+#include "collectives/bootstrap/share_text.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
-#include "daemon/launch/gather_text.h"
 #include "daemon/launch/launch.h"
 #include "daemon/launch/rank_report.h"
 #include "daemon/launch/rank_table.h"

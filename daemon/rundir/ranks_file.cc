@@ -1,4 +1,4 @@
-#include "daemon/rundir/agreement.h"
+#include "daemon/rundir/ranks_file.h"
 
 #include <unistd.h>
 
@@ -13,27 +13,12 @@
 namespace gaccd {
 namespace {
 
-constexpr std::int64_t kSuccess = 0;  // not used by any ErrorKind
-
 std::int64_t UsableCpus() {
   const auto cores = AllowedCores();
   return cores.ok() ? std::ssize(CoreNumbers(*cores)) : 0;
 }
 
 }  // namespace
-
-Result<std::string> ShareFromRankZero(Communicator& comm, const Result<std::string>& mine) {
-  std::string text = mine.ok() ? *mine : mine.status().message();
-  std::array<std::int64_t, 2> head{
-      mine.ok() ? kSuccess : static_cast<std::int64_t>(mine.status().kind()), std::ssize(text)};
-  GACCD_RETURN_IF_ERROR(comm.Broadcast(View(std::span<std::int64_t>(head)), 0));
-  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(head[1]));
-  if (comm.rank() == 0) bytes.assign(text.begin(), text.end());
-  GACCD_RETURN_IF_ERROR(comm.Broadcast(View(std::span<std::uint8_t>(bytes)), 0));
-  text.assign(bytes.begin(), bytes.end());
-  if (head[0] == kSuccess) return text;
-  return Status(static_cast<ErrorKind>(head[0]), text);
-}
 
 Result<std::string> RankTable(Communicator& comm) {
   constexpr std::size_t kColumns = 3;
