@@ -1,6 +1,4 @@
-// The communicator between processes: MPI between nodes, shared memory inside a node.
-//
-// Most code should use MakeMpi() of collectives/bootstrap/mpi_session.h.
+// MpiGroup: ranks and settings of an MPI communicator.
 #pragma once
 
 #include <mpi.h>
@@ -8,8 +6,6 @@
 #include <atomic>
 #include <memory>
 #include <string>
-
-#include "collectives/comm/communicator.h"
 
 namespace gaccd {
 
@@ -27,11 +23,5 @@ struct MpiGroup {
   // Set when an operation failed: MPI_Finalize would then wait forever.
   std::shared_ptr<std::atomic<bool>> broken;
 };
-
-// Collective over group.comm. kConfig if the ranks have different options. If a rank does not
-// arrive within options.bound, the process exits with code 69, as MPI set-up calls have no time
-// limit.
-Result<std::unique_ptr<Communicator>> MakeMpiComm(const MpiGroup& group,
-                                                  const CommOptions& options);
 
 }  // namespace gaccd
