@@ -13,6 +13,7 @@
 #include <sstream>
 #include <utility>
 
+#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/share_text.h"
 #include "daemon/rundir/ranks_file.h"
@@ -279,7 +280,7 @@ void RunReporter::Report(const StepRecord& update) {
   if (!impl.lines) impl.lines.emplace(impl.options.log_every, now - ToDuration(update.dur_s));
   const std::optional<double> rate = impl.lines->Due(update, now);
   if (!rate) return;
-  const double elapsed_s = std::chrono::duration<double>(now - impl.started).count();
+  const double elapsed_s = SecondsSince(impl.started, now);
   const std::string line = StepLine(update, *rate, elapsed_s);
   LogInfo(line);
   if (!impl.bar) impl.Print(line);
