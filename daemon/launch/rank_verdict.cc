@@ -10,6 +10,7 @@
 #include "collectives/bootstrap/gpu_choice.h"
 #include "daemon/device/cuda/sdpa.h"
 #include "daemon/launch/number_list.h"
+#include "slurm/hostlist.h"
 
 namespace gaccd {
 namespace {
@@ -30,7 +31,7 @@ std::string NameRanks(const std::vector<const RankReport*>& ranks) {
     hosts.push_back(report->host);
   }
   return StrCat(numbers.size() == 1 ? "rank " : "ranks ", NumberList(numbers), " on ",
-                HostList(hosts));
+                CompressHostlist(hosts));
 }
 
 // The ranks of every value. Ranks with an empty value are omitted.
