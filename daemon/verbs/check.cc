@@ -90,14 +90,15 @@ Status Judge(const std::vector<RankReport>& reports, const Flags& flags, bool le
 
 }  // namespace
 
-RanksOutcome RunCheck(const Flags& flags, const ErrorPrinter& print) {
+VerbOutcome RunCheck(const Flags& flags, const ErrorPrinter& print) {
   auto ranks = JoinRanks(flags, ProcessEnvironment());
   if (!ranks.ok()) return {ranks.status()};
   const auto reports = GatherReports(*ranks->comm);
   if (!reports.ok()) return {reports.status()};
   const bool lead = ranks->comm->rank() == 0;
   Status status = Judge(*reports, flags, lead);
-  if (!status.ok() && lead) print(status);
+  if (status.ok()) return {};
+  if (lead) print(status);
   return {std::move(status), true};
 }
 

@@ -6,8 +6,8 @@
 
 #include "collectives/bootstrap/agree.h"
 #include "daemon/launch/session.h"
+#include "daemon/launch/verb_outcome.h"
 #include "daemon/telemetry/events.h"
-#include "daemon/train/run.h"
 
 namespace gaccd {
 
@@ -38,6 +38,6 @@ struct RankStatus {
 // Ends a verb on this rank. A shared error is printed by reporting_rank; on any other error this
 // rank aborts all ranks (Communicator::Abort), after giving the first living rank time to write the
 // verdict.
-RanksOutcome ExitRank(RankStatus rank_status, Session& session, const ErrorPrinter& print);
+VerbOutcome ExitRank(RankStatus rank_status, Session& session, const ErrorPrinter& print);
 
 }  // namespace gaccd

@@ -1,4 +1,4 @@
-#include "daemon/train/rank_status.h"
+#include "daemon/launch/rank_status.h"
 
 #include <algorithm>
 #include <chrono>
@@ -97,7 +97,7 @@ FailureFacts CollectFacts(const Status& outcome, const Session& session,
   return facts;
 }
 
-RanksOutcome ExitRank(RankStatus rank_status, Session& session, const ErrorPrinter& print) {
+VerbOutcome ExitRank(RankStatus rank_status, Session& session, const ErrorPrinter& print) {
   Communicator& comm = session.comm;
   if (!rank_status.status.ok() && PeersAreLost(session)) rank_status.shared = false;
   if (rank_status.status.ok() || rank_status.shared) session.peers->Goodbye();
