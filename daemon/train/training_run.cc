@@ -16,7 +16,7 @@
 #include "daemon/config/revision.h"
 #include "daemon/config/target_schedule.h"
 #include "daemon/data/class_names.h"
-#include "daemon/data/column_names.h"
+#include "daemon/data/formats/column_names.h"
 #include "daemon/data/tokenizer.h"
 #include "daemon/models/graph_file.h"
 #include "daemon/rundir/run_folder.h"
