@@ -4,8 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
-#include "slurm/parse_number.h"
 
 namespace gaccd {
 namespace {
@@ -30,7 +30,7 @@ class Reader {
   std::optional<std::int64_t> Count(std::string_view name) {
     const auto text = Text(name);
     if (!text) return std::nullopt;
-    const auto value = ParseCount(*text);
+    const auto value = ToCount(*text);
     if (!value) Fail(StrCat(name, "=", *text, ": expected a whole number >= 0"));
     return value;
   }
@@ -113,10 +113,10 @@ Result<TasksPerNode> ParseTasksPerNode(std::string_view text) {
     std::optional<std::int64_t> nodes = 1;
     if (const std::size_t open = item.find("(x"); open != std::string_view::npos) {
       if (item.back() != ')') return bad;
-      nodes = ParseCount(item.substr(open + 2, item.size() - open - 3));
+      nodes = ToCount(item.substr(open + 2, item.size() - open - 3));
       item = item.substr(0, open);
     }
-    const auto tasks = ParseCount(item);
+    const auto tasks = ToCount(item);
     std::int64_t product = 0;
     if (!tasks || !nodes || *nodes == 0 || __builtin_mul_overflow(*tasks, *nodes, &product) ||
         __builtin_add_overflow(all.tasks, product, &all.tasks) ||

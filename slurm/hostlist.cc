@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
+#include <utility>
 
+#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
-#include "slurm/parse_number.h"
 
 namespace gaccd {
 namespace {
@@ -40,7 +43,7 @@ Status Bad(std::string_view list, const std::string& what) {
 
 std::optional<std::uint64_t> ParseIndex(std::string_view text) {
   if (text.size() > kMaxDigits) return std::nullopt;
-  const auto value = ParseCount(text);
+  const auto value = ToCount(text);
   if (!value) return std::nullopt;
   return static_cast<std::uint64_t>(*value);
 }
@@ -150,6 +153,29 @@ std::size_t LongestName(const std::vector<Piece>& pieces) {
   return length;
 }
 
+// Number of digits at the end; 0 if more than kMaxDigits.
+std::size_t DigitsAtEnd(std::string_view name) {
+  const std::size_t last = name.find_last_not_of("0123456789");
+  const std::size_t digits = last == std::string_view::npos ? name.size() : name.size() - last - 1;
+  return digits <= kMaxDigits ? digits : 0;
+}
+
+// "1-3,7": the text in the brackets.
+std::string Ranges(const std::set<std::uint64_t>& numbers, std::size_t width) {
+  std::string text;
+  for (auto at = numbers.begin(); at != numbers.end();) {
+    const std::uint64_t first = *at;
+    std::uint64_t last = first;
+    for (++at; at != numbers.end() && *at == last + 1; ++at) last = *at;
+    if (!text.empty()) text += ',';
+    AppendPadded(text, first, width);
+    if (last == first) continue;
+    text += '-';
+    AppendPadded(text, last, width);
+  }
+  return text;
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> ExpandHostlist(std::string_view list, std::size_t max_hosts) {
@@ -166,6 +192,39 @@ Result<std::vector<std::string>> ExpandHostlist(std::string_view list, std::size
     Append(pieces, 0, "", hosts);
   }
   return hosts;
+}
+
+std::string CompressHostlist(const std::vector<std::string>& hosts) {
+  using Family = std::pair<std::string, std::size_t>;  // prefix, digits
+  std::set<Family> padded;  // families with zero-padded numbers: all have this many digits
+  for (const std::string& host : hosts) {
+    const std::size_t digits = DigitsAtEnd(host);
+    const std::size_t prefix = host.size() - digits;
+    if (digits > 1 && host[prefix] == '0') padded.emplace(host.substr(0, prefix), digits);
+  }
+  std::map<Family, std::set<std::uint64_t>> families;
+  std::set<std::string> plain;
+  for (const std::string& host : hosts) {
+    const std::size_t digits = DigitsAtEnd(host);
+    if (digits == 0) {
+      plain.insert(host);
+      continue;
+    }
+    Family family(host.substr(0, host.size() - digits), digits);
+    if (!padded.contains(family)) family.second = 0;
+    families[family].insert(
+        *ToNumber<std::uint64_t>(std::string_view(host).substr(host.size() - digits)));
+  }
+  std::string text;
+  const auto add = [&text](const std::string& part) {
+    text += StrCat(text.empty() ? "" : ",", part);
+  };
+  for (const auto& [family, numbers] : families) {
+    const std::string ranges = Ranges(numbers, family.second);
+    add(numbers.size() == 1 ? family.first + ranges : StrCat(family.first, "[", ranges, "]"));
+  }
+  for (const std::string& host : plain) add(host);
+  return text;
 }
 
 }  // namespace gaccd

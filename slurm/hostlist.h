@@ -1,4 +1,4 @@
-// Host lists in SLURM's short form, expanded without scontrol, which containers lack.
+// Host lists in SLURM's short form, without scontrol, which containers lack.
 #pragma once
 
 #include <cstddef>
@@ -22,5 +22,8 @@ inline constexpr std::size_t kMaxHosts = 65'536;
 // of more than 255 characters, more than max_hosts hosts (checked before the list is expanded).
 [[nodiscard]] Result<std::vector<std::string>> ExpandHostlist(std::string_view list,
                                                               std::size_t max_hosts = kMaxHosts);
+
+// Joins names that differ only in a number at the end: "n[1-30],login". Sorted, without duplicates.
+[[nodiscard]] std::string CompressHostlist(const std::vector<std::string>& hosts);
 
 }  // namespace gaccd

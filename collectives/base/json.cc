@@ -1,10 +1,10 @@
 #include "collectives/base/json.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
+
+#include "collectives/base/number_text.h"
 
 namespace gaccd {
 namespace {
@@ -12,13 +12,6 @@ namespace {
 using Library = nlohmann::json;
 
 bool IsPlain(char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; }
-
-template <typename T>
-std::string NumberText(T value) {
-  std::array<char, 32> text{};  // the longest double takes 24 characters
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
-  return {text.data(), end};
-}
 
 // Open arrays and objects are on `open_`; those that are too deep are only counted.
 class TreeReader : public Library::json_sax_t {

@@ -1,6 +1,9 @@
 #include "collectives/base/process_memory.h"
 
+#include <malloc.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +12,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "collectives/base/strings.h"
 
@@ -38,13 +42,9 @@ bool ReadKib(const char* path, std::initializer_list<KibLine> wanted) {
 
 // "MemAvailable:   1234 kB" of a file of /proc, in bytes.
 std::optional<std::uint64_t> ReadKibField(const std::string& path, std::string_view key) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    unsigned long long kib = 0;
-    if (!line.starts_with(key)) continue;
-    if (std::sscanf(line.c_str() + key.size(), " %llu", &kib) == 1) return kib * 1024;
-  }
-  return std::nullopt;
+  std::int64_t kib = -1;
+  ReadKib(path.c_str(), {{key, &kib}});
+  return kib < 0 ? std::nullopt : std::optional(static_cast<std::uint64_t>(kib) * 1024);
 }
 
 std::optional<std::uint64_t> ReadNumber(const std::string& path) {
@@ -131,6 +131,33 @@ std::int64_t ProcessMemory::Bytes() {
     if (shared > 0) ReadKib("/proc/self/smaps_rollup", {{"Pss_Shmem:", &proportion_kib_}});
   }
   return (own + proportion_kib_) * 1024;
+}
+
+Result<std::int64_t> ResidentBytes() {
+#ifdef GACCD_SANITIZED
+  // The allocator is another, and the kernel walks all pages of shadow memory for smaps_rollup.
+  const std::int64_t counted = ProcessMemory().Bytes();
+  if (counted > 0) return counted;
+#else
+  // The allocator still holds memory freed after loading, which would count now and be reused
+  // later.
+  malloc_trim(0);
+#endif
+  std::int64_t own = -1;
+  std::int64_t shared = -1;
+  ReadKib("/proc/self/smaps_rollup", {{"Pss_Anon:", &own}, {"Pss_Shmem:", &shared}});
+  if (own >= 0 && shared >= 0) return (own + shared) * 1024;
+  return Status(ErrorKind::kOs,
+                "/proc/self/smaps_rollup has no lines 'Pss_Anon:' and 'Pss_Shmem:'");
+}
+
+std::int64_t CountResidentBytes(std::span<const std::byte> memory) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> resident((memory.size() + page - 1) / page);
+  // mincore() only reads, but takes a non-const pointer.
+  if (mincore(const_cast<std::byte*>(memory.data()), memory.size(), resident.data()) != 0) return 0;
+  return static_cast<std::int64_t>(page) *
+         std::ranges::count_if(resident, [](unsigned char flags) { return (flags & 1) != 0; });
 }
 
 std::optional<std::uint64_t> FreeMemoryBytes() {

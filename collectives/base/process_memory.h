@@ -1,8 +1,10 @@
 // Memory used by this process, and memory still available to it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -23,6 +25,15 @@ class ProcessMemory {
   std::int64_t proportion_kib_ = 0;  // Pss_Shmem
   int calls_ = 0;
 };
+
+// Bytes of physical memory of this process that cannot be reloaded from a file: without pages of
+// programs, libraries and mapped data sets. Memory shared by several processes counts
+// proportionally (Pss). Returns freed memory to the system first. kOs if the kernel does not
+// provide it.
+Result<std::int64_t> ResidentBytes();
+
+// Bytes of `memory`, which begins at a page, that are in physical memory: an estimate.
+std::int64_t CountResidentBytes(std::span<const std::byte> memory);
 
 // Memory available to the processes of a job on this machine.
 struct SharedMemory {

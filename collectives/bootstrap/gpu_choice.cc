@@ -74,8 +74,8 @@ std::string UnusedGpus(std::int64_t gpus, std::int64_t local_size) {
                 gpus, ", elsewhere --local-ranks=", gpus, "), or ask for fewer GPUs");
 }
 
-Result<GpuFacts> AgreeOnGpu(Communicator& over, const Result<std::vector<GpuFacts>>& found,
-                            bool allow_sharing) {
+Result<GpuFacts> AssignGpu(Communicator& over, const Result<std::vector<GpuFacts>>& found,
+                           bool allow_sharing) {
   const Topology& topology = over.topology();
   const Result<GpuFacts> chosen = ChooseOwn(found, topology, allow_sharing);
   GACCD_RETURN_IF_ERROR(AgreeOn(over, chosen.status()).status);

@@ -28,9 +28,10 @@ Result<GpuFacts> ChooseGpu(std::span<const GpuFacts> gpus, const Topology& topol
 // unused.
 [[nodiscard]] std::string UnusedGpus(std::int64_t gpus, std::int64_t local_size);
 
-// Collective: AssignGpu() with the GPUs that this rank found. An error of one rank is returned on
-// all.
-Result<GpuFacts> AgreeOnGpu(Communicator& over, const Result<std::vector<GpuFacts>>& found,
-                            bool allow_sharing);
+// This rank's GPU: that of its local rank, or the only one if SLURM shows each task only its own.
+// Collective. kConfig on every rank, with ranks, hosts and GPUs: fewer GPUs than ranks on a node,
+// or one GPU for two ranks, unless `allow_sharing`; kUnavailable: a rank without a GPU.
+Result<GpuFacts> AssignGpu(Communicator& over, const Result<std::vector<GpuFacts>>& found,
+                           bool allow_sharing);
 
 }  // namespace gaccd

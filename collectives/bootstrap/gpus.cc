@@ -10,7 +10,6 @@
 
 #include "collectives/base/cuda.h"
 #include "collectives/base/strings.h"
-#include "collectives/bootstrap/gpu_choice.h"
 
 namespace gaccd {
 namespace {
@@ -81,10 +80,6 @@ Result<std::vector<GpuFacts>> FindGpus() {
     gpus.push_back(std::move(facts));
   }
   return gpus;
-}
-
-Result<GpuFacts> AssignGpu(Communicator& over, bool allow_sharing) {
-  return AgreeOnGpu(over, FindGpus(), allow_sharing);
 }
 
 }  // namespace gaccd

@@ -24,9 +24,4 @@ struct GpuFacts {
 // driver older than the CUDA runtime, no GPU. Initialises CUDA on none of them.
 Result<std::vector<GpuFacts>> FindGpus();
 
-// This rank's GPU: that of its local rank, or the only one if SLURM shows each task only its own.
-// Collective. kConfig on every rank, with ranks, hosts and GPUs: fewer GPUs than ranks on a node,
-// or one GPU for two ranks, unless `allow_sharing`; kUnavailable: a rank without a GPU.
-Result<GpuFacts> AssignGpu(Communicator& over, bool allow_sharing);
-
 }  // namespace gaccd

@@ -9,7 +9,7 @@
 
 #include "collectives/base/cores.h"
 #include "collectives/base/strings.h"
-#include "collectives/comm/mpi_comm.h"
+#include "collectives/comm/mpi_communicator.h"
 #include "collectives/comm/mpi_handles.h"
 #include "collectives/liveness/deadline/exit_timer.h"
 
@@ -111,22 +111,18 @@ MpiSession::~MpiSession() {
   MPI_Finalize();
 }
 
-Result<std::unique_ptr<Communicator>> MakeMpi(const MpiSession& session,
-                                              const CommOptions& options) {
-  return MakeMpiWithNodes(session, options, {session.facts().node_key, session.facts().host});
-}
-
-Result<std::unique_ptr<Communicator>> MakeMpiWithNodes(const MpiSession& session,
-                                                       const CommOptions& options,
-                                                       const FakeNode& fake) {
+Result<std::unique_ptr<Communicator>> MakeMpi(const MpiSession& session, const CommOptions& options,
+                                              const std::optional<FakeNode>& fake) {
+  const MpiFacts& facts = session.facts();
   MpiGroup group;
   group.comm = MPI_COMM_WORLD;
-  group.node_key = fake.node;
-  group.host = fake.host;
-  group.oversubscribed = fake.oversubscribed.value_or(session.facts().oversubscribed);
-  group.sleeps = session.facts().sleeps;
+  group.node_key = fake ? fake->node : facts.node_key;
+  group.host = fake ? fake->host : facts.host;
+  group.oversubscribed =
+      fake ? fake->oversubscribed.value_or(facts.oversubscribed) : facts.oversubscribed;
+  group.sleeps = facts.sleeps;
   group.broken = session.broken();
-  return MakeMpiComm(group, options);
+  return MpiCommunicator::Make(group, options);
 }
 
 }  // namespace gaccd

@@ -70,10 +70,7 @@ struct FakeNode {
 };
 
 // The communicator of all ranks. Collective.
-Result<std::unique_ptr<Communicator>> MakeMpi(const MpiSession& session,
-                                              const CommOptions& options);
-Result<std::unique_ptr<Communicator>> MakeMpiWithNodes(const MpiSession& session,
-                                                       const CommOptions& options,
-                                                       const FakeNode& fake);
+Result<std::unique_ptr<Communicator>> MakeMpi(const MpiSession& session, const CommOptions& options,
+                                              const std::optional<FakeNode>& fake = std::nullopt);
 
 }  // namespace gaccd

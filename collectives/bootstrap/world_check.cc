@@ -1,11 +1,11 @@
 #include "collectives/bootstrap/world_check.h"
 
 #include <array>
-#include <charconv>
 #include <cstdlib>
 #include <map>
 #include <utility>
 
+#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {
@@ -18,10 +18,8 @@ constexpr const char* kAllocationTasks = "SLURM_NTASKS";
 Result<std::optional<LaunchedTasks>> Read(const Environment& env, const char* variable) {
   const std::optional<std::string> text = env(variable);
   if (!text.has_value()) return std::optional<LaunchedTasks>();
-  LaunchedTasks found = {variable, 0};
-  const char* end = text->data() + text->size();
-  const auto [stop, error] = std::from_chars(text->data(), end, found.tasks);
-  if (error != std::errc() || stop != end || found.tasks < 1) {
+  const LaunchedTasks found = {variable, ToNumber<int>(*text).value_or(0)};
+  if (found.tasks < 1) {
     return Status(ErrorKind::kConfig,
                   StrCat(variable, ": expected a number of tasks >= 1, found '", *text, "'"));
   }

@@ -1,40 +1,32 @@
 #include "collectives/comm/host_memory.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
+#include <utility>
 
-#include "collectives/base/process_memory.h"
+#include "collectives/base/host_buffer.h"
 
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
-
 class HostMemory final : public CommMemory {
  public:
-  HostMemory(void* data, std::size_t bytes) : data_(data), bytes_(bytes) {}
-  ~HostMemory() override { ::munmap(data_, std::max<std::size_t>(bytes_, 1)); }
+  HostMemory(HostBuffer buffer, std::size_t bytes) : buffer_(std::move(buffer)), bytes_(bytes) {}
 
-  [[nodiscard]] void* data() const override { return data_; }
+  [[nodiscard]] void* data() const override { return buffer_.data(); }
   [[nodiscard]] std::size_t bytes() const override { return bytes_; }
 
  private:
-  void* data_;
+  HostBuffer buffer_;
   std::size_t bytes_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<CommMemory>> AllocateHostMemory(std::size_t bytes) {
-  const std::size_t mapped = std::max<std::size_t>(bytes, 1);  // mmap refuses zero
-  void* data = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) {
-    return NoMemory("exchanged buffers", bytes);
-  }
-  // Optional: reduces TLB misses.
-  if (mapped >= kHugePage) (void)::madvise(data, mapped, MADV_HUGEPAGE);
-  return std::unique_ptr<CommMemory>(std::make_unique<HostMemory>(data, bytes));
+  // Not empty: data() is an address, also of 0 bytes.
+  GACCD_ASSIGN_OR_RETURN(
+      auto buffer, HostBuffer::Allocate(std::max<std::size_t>(bytes, 1), "exchanged buffers"));
+  return std::unique_ptr<CommMemory>(std::make_unique<HostMemory>(std::move(buffer), bytes));
 }
 
 }  // namespace gaccd

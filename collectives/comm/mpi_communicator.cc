@@ -242,9 +242,4 @@ void MpiCommunicator::Abort(int exit_code) noexcept {
   _exit(exit_code);
 }
 
-Result<std::unique_ptr<Communicator>> MakeMpiComm(const MpiGroup& group,
-                                                  const CommOptions& options) {
-  return MpiCommunicator::Make(group, options);
-}
-
 }  // namespace gaccd

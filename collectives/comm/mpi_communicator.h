@@ -1,4 +1,5 @@
-// Implementation of the MPI communicator. Transport of each operation:
+// The communicator between processes: MPI between nodes, shared memory inside a node. Most code
+// should use MakeMpi() of collectives/bootstrap/mpi_session.h. Transport of each operation:
 //
 //   operation        one node                              several nodes
 //   all-reduce       Allocate() memory: each rank sums     two levels: each lane (the l-th ranks of
@@ -25,7 +26,8 @@
 #include <string>
 #include <vector>
 
-#include "collectives/comm/mpi_comm.h"
+#include "collectives/comm/communicator.h"
+#include "collectives/comm/mpi_group.h"
 #include "collectives/comm/mpi_handles.h"
 #include "collectives/comm/mpi_sends.h"
 #include "collectives/comm/mpi_watch.h"
@@ -36,6 +38,9 @@ namespace gaccd {
 
 class MpiCommunicator final : public Communicator {
  public:
+  // Collective over group.comm. kConfig if the ranks have different options. If a rank does not
+  // arrive within options.bound, the process exits with code 69, as MPI set-up calls have no time
+  // limit.
   static Result<std::unique_ptr<Communicator>> Make(const MpiGroup& group,
                                                     const CommOptions& options);
 

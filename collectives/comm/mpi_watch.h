@@ -14,7 +14,7 @@
 #include <optional>
 
 #include "collectives/comm/communicator.h"
-#include "collectives/comm/mpi_comm.h"
+#include "collectives/comm/mpi_group.h"
 #include "collectives/comm/mpi_reports.h"
 #include "collectives/comm/node_group.h"
 #include "collectives/comm/pause.h"

@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdlib>
-#include <system_error>
 
+#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {
@@ -25,11 +24,8 @@ std::vector<int> NcclRoots(int ranks, int ranks_per_root) {
 EnvironmentSettings NcclSettings() { return {{"NCCL_RAS_ENABLE", "0"}, {"NCCL_WIN_ENABLE", "0"}}; }
 
 int NcclMaxCtas(const Environment& env) {
-  const std::string text = env("NCCL_MAX_CTAS").value_or("");
-  int ctas = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ctas);
-  const bool set = error == std::errc{} && end == text.data() + text.size() && ctas > 0;
-  return set ? ctas : kNcclMaxCtas;
+  const int ctas = ToNumber<int>(env("NCCL_MAX_CTAS").value_or("")).value_or(0);
+  return ctas > 0 ? ctas : kNcclMaxCtas;
 }
 
 bool NcclWindowsWanted(const Environment& env) { return env("NCCL_WIN_ENABLE") == "1"; }

@@ -3,8 +3,8 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "collectives/bootstrap/share_text.h"
 #include "daemon/checkpoint/writer.h"
-#include "daemon/rundir/agreement.h"
 
 namespace gaccd {
 namespace {
@@ -39,7 +39,7 @@ Result<TrainingStart> CheckpointWriter::FindNewestTraining(Communicator& comm,
                                                            const std::string& folder) {
   GACCD_ASSIGN_OR_RETURN(
       const std::string text,
-      ShareFromRankZero(comm, comm.rank() == 0 ? TrainingText(NewestTraining(folder)) : ""));
+      ShareFromRank(comm, 0, comm.rank() == 0 ? TrainingText(NewestTraining(folder)) : ""));
   std::istringstream fields(text);
   return ParseTrainingStart(fields);
 }
@@ -59,7 +59,7 @@ Result<CheckpointLease> CheckpointWriter::Claim(Communicator& comm,
                        TrainingText(claimed.lease->training()));
     }
   }
-  GACCD_ASSIGN_OR_RETURN(numbers, ShareFromRankZero(comm, numbers));
+  GACCD_ASSIGN_OR_RETURN(numbers, ShareFromRank(comm, 0, numbers));
   std::istringstream fields(*numbers);
   fields >> claimed.epoch >> claimed.job_since;
   claimed.training = ParseTrainingStart(fields);

@@ -22,7 +22,7 @@
 #include "daemon/checkpoint/saved_weights.h"
 #include "daemon/config/arguments.h"
 #include "daemon/config/flat_json.h"
-#include "daemon/data/column_names.h"
+#include "daemon/data/formats/column_names.h"
 #include "daemon/models/network.h"
 #include "daemon/rundir/folder_owner.h"
 #include "daemon/tensor/flat_layout.h"

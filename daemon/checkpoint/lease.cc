@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/base/files.h"
+#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/generations.h"
 
@@ -33,10 +34,8 @@ std::string ClaimName(std::int64_t epoch) {
 std::int64_t ClaimedEpoch(std::string_view name) {
   if (!name.starts_with(kPrefix)) return 0;
   name.remove_prefix(kPrefix.size());
-  std::int64_t epoch = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), epoch);
-  const bool whole = error == std::errc() && end == name.data() + name.size();
-  return whole && epoch >= 1 && epoch <= kMaxEpoch ? epoch : 0;
+  const std::int64_t epoch = ToNumber<std::int64_t>(name).value_or(0);
+  return epoch >= 1 && epoch <= kMaxEpoch ? epoch : 0;
 }
 
 // The highest epoch ever claimed, according to the claims and generations in the folder.

@@ -10,10 +10,10 @@
 #include "collectives/base/files.h"
 #include "collectives/base/process_memory.h"
 #include "collectives/base/strings.h"
+#include "collectives/bootstrap/share_text.h"
 #include "collectives/bootstrap/work_together.h"
 #include "daemon/checkpoint/saved_job.h"
 #include "daemon/checkpoint/shard.h"
-#include "daemon/rundir/agreement.h"
 
 namespace gaccd {
 namespace {
@@ -153,7 +153,7 @@ Result<LoadedState> LoadGeneration(Communicator& comm, const std::string& folder
   const std::string path = generation.PathIn(folder);
   Result<std::string> text = Status(ErrorKind::kInternal, "rank 0 reads the manifest");
   if (comm.rank() == 0) text = ReadManifestFile(path);
-  GACCD_ASSIGN_OR_RETURN(text, ShareFromRankZero(comm, text));
+  GACCD_ASSIGN_OR_RETURN(text, ShareFromRank(comm, 0, text));
   GACCD_ASSIGN_OR_RETURN(Manifest manifest, DecodeManifest(path, *text));
   GACCD_RETURN_IF_ERROR(CheckManifestName(generation, manifest));
   auto job = CheckedJob(manifest);
@@ -197,7 +197,7 @@ Result<LoadOutcome> LoadNewest(Communicator& comm, const std::string& folder,
     const auto all = TwiceIfUnreadable([&] { return ListGenerations(folder); });
     names = all.ok() ? Result<std::string>(NamesText(*all)) : Result<std::string>(all.status());
   }
-  GACCD_ASSIGN_OR_RETURN(names, ShareFromRankZero(comm, names));
+  GACCD_ASSIGN_OR_RETURN(names, ShareFromRank(comm, 0, names));
   LoadOutcome outcome;
   for (const Generation& generation : ParseNames(*names)) {
     if (generation.epoch < since) continue;

@@ -8,7 +8,7 @@
 #include "daemon/checkpoint/saved_job.h"
 #include "daemon/config/job_changes.h"
 #include "daemon/data/class_names.h"
-#include "daemon/data/column_names.h"
+#include "daemon/data/formats/column_names.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/plan/speeds.h"

@@ -4,11 +4,11 @@
 #include <google/protobuf/message.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"
 #include "daemon/config/field_rules.h"
@@ -25,10 +25,8 @@ using google::protobuf::OneofDescriptor;
 Status Wrong(const std::string& problem) { return {ErrorKind::kUsage, problem}; }
 
 template <typename T>
-bool Parse(std::string_view text, T& value) {
-  if (text.starts_with('+')) text.remove_prefix(1);
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
+std::optional<T> Parse(std::string_view text) {
+  return ToNumber<T>(text.substr(text.starts_with('+') ? 1 : 0));
 }
 
 // For `text` that is not an integer in `range`.
@@ -53,23 +51,23 @@ Status SetValue(Message& message, const FieldDescriptor& field, std::string_view
   const auto& write = *message.GetReflection();
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT64: {
-      std::int64_t value = 0;
-      if (!Parse(text, value)) return NotAnInteger(text, "does not fit 64 bits");
-      write.SetInt64(&message, &field, value);
+      const auto value = Parse<std::int64_t>(text);
+      if (!value) return NotAnInteger(text, "does not fit 64 bits");
+      write.SetInt64(&message, &field, *value);
       break;
     }
     case FieldDescriptor::CPPTYPE_UINT64: {
-      std::uint64_t value = 0;
-      if (!Parse(text, value)) {
+      const auto value = Parse<std::uint64_t>(text);
+      if (!value) {
         return NotAnInteger(text, "must be a whole number from 0 to 18446744073709551615");
       }
-      write.SetUInt64(&message, &field, value);
+      write.SetUInt64(&message, &field, *value);
       break;
     }
     case FieldDescriptor::CPPTYPE_DOUBLE: {
-      double value = 0;
-      if (!Parse(text, value)) return Wrong("must be a number");
-      write.SetDouble(&message, &field, value);
+      const auto value = Parse<double>(text);
+      if (!value) return Wrong("must be a number");
+      write.SetDouble(&message, &field, *value);
       break;
     }
     case FieldDescriptor::CPPTYPE_BOOL:
@@ -100,12 +98,11 @@ Result<Step> FirstStep(std::string_view path) {
   if (dot != std::string_view::npos) step.rest = path.substr(dot + 1);
   const std::size_t bracket = step.name.find('[');
   if (bracket == std::string_view::npos) return step;
-  std::size_t index = 0;
   const std::string_view inside = step.name.substr(bracket + 1);
-  if (!inside.ends_with(']') || !Parse(inside.substr(0, inside.size() - 1), index)) {
+  if (inside.ends_with(']')) step.index = Parse<std::size_t>(inside.substr(0, inside.size() - 1));
+  if (!step.index) {
     return Wrong(StrCat("expected ", step.name.substr(0, bracket), "[N], found ", step.name));
   }
-  step.index = index;
   step.name = step.name.substr(0, bracket);
   return step;
 }
@@ -150,16 +147,16 @@ Result<Message*> FindElement(Message& message, const FieldDescriptor& field, con
 Status SetElement(Message& message, const FieldDescriptor& field, const Step& step,
                   std::string_view text, ListElement element) {
   const auto& write = *message.GetReflection();
-  std::int64_t value = 0;
   if (field.cpp_type() != FieldDescriptor::CPPTYPE_INT64) {
     return Wrong("is set in the job text only");
   }
-  if (!Parse(text, value)) return NotAnInteger(text, "does not fit 64 bits");
-  const std::string problem = NumberProblem(field, static_cast<double>(value));
+  const auto value = Parse<std::int64_t>(text);
+  if (!value) return NotAnInteger(text, "does not fit 64 bits");
+  const std::string problem = NumberProblem(field, static_cast<double>(*value));
   if (!problem.empty()) return Wrong(problem);
   if (element == ListElement::kAny) return {};
   GACCD_RETURN_IF_ERROR(CheckIndex(message, field, *step.index));
-  write.SetRepeatedInt64(&message, &field, static_cast<int>(*step.index), value);
+  write.SetRepeatedInt64(&message, &field, static_cast<int>(*step.index), *value);
   return {};
 }
 

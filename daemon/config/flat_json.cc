@@ -3,10 +3,11 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <sstream>
+
+#include "collectives/base/number_text.h"
 
 namespace gaccd {
 namespace {
@@ -80,10 +81,9 @@ void JsonFields::List(std::string_view key, std::vector<int>& values, std::size_
   Text(key, text, limit);
   std::istringstream in(text);
   for (std::string word; std::getline(in, word, ',');) {
-    int value = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    if (error != std::errc() || end != word.data() + word.size() || value < 0) break;
-    values.push_back(value);
+    const auto value = ToNumber<int>(word);
+    if (!value || *value < 0) break;
+    values.push_back(*value);
   }
 }
 

@@ -25,10 +25,6 @@ using Version = std::pair<std::string, std::string>;
 // (MPI, oneDNN, CUDA, ...). One line each, wrapped at 80 columns.
 [[nodiscard]] std::string VersionText(const std::vector<Version>& more);
 
-// "0.1.0", and the revision of the sources: "960e1fd", or "960e1fd-dirty" with local changes.
-[[nodiscard]] std::string GaccdVersion();
-[[nodiscard]] std::string GaccdRevision();
-
 // The linker's build id of this program, in hex: equal only for equal binaries. Empty if the
 // program was linked without one.
 [[nodiscard]] std::string BuildId();

@@ -10,8 +10,8 @@ file(CONFIGURE OUTPUT "${OUTPUT}" @ONLY CONTENT [[
 #include "daemon/config/revision.h"
 
 namespace gaccd {
-const char* Release() { return "@VERSION@"; }
-const char* Revision() { return "@revision@"; }
+const char* GaccdVersion() { return "@VERSION@"; }
+const char* GaccdRevision() { return "@revision@"; }
 const char* GflagsVersion() { return "@GFLAGS_VERSION@"; }
 }  // namespace gaccd
 ]])

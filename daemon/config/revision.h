@@ -4,8 +4,8 @@
 
 namespace gaccd {
 
-[[nodiscard]] const char* Release();        // "0.1.0"
-[[nodiscard]] const char* Revision();       // "3c693d9f52c1-dirty", or "unknown revision"
+[[nodiscard]] const char* GaccdVersion();   // "0.1.0"
+[[nodiscard]] const char* GaccdRevision();  // "3c693d9f52c1-dirty", or "unknown revision"
 [[nodiscard]] const char* GflagsVersion();  // "2.2.2"
 
 }  // namespace gaccd

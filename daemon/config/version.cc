@@ -67,10 +67,6 @@ int VisitProgram(dl_phdr_info* info, std::size_t, void* result) {
 
 }  // namespace
 
-std::string GaccdVersion() { return std::string(Release()); }
-
-std::string GaccdRevision() { return std::string(Revision()); }
-
 std::string BuildId() {
   std::string id;
   dl_iterate_phdr(VisitProgram, &id);

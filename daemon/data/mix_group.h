@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "daemon/config/job.h"
-#include "daemon/data/resize_image.h"
+#include "daemon/data/images/resize_image.h"
 
 namespace gaccd {
 

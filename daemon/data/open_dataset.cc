@@ -12,18 +12,18 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/data/array.h"
 #include "daemon/data/equal_weights.h"
-#include "daemon/data/idx.h"
+#include "daemon/data/formats/array.h"
+#include "daemon/data/formats/idx.h"
+#include "daemon/data/formats/npy.h"
+#include "daemon/data/formats/synthetic.h"
+#include "daemon/data/formats/tokens.h"
 #include "daemon/data/masked_tokens.h"
 #include "daemon/data/mixed_samples.h"
-#include "daemon/data/npy.h"
 #include "daemon/data/prepared.h"
 #include "daemon/data/sample_order.h"
 #include "daemon/data/several_files.h"
 #include "daemon/data/sources.h"
-#include "daemon/data/synthetic.h"
-#include "daemon/data/tokens.h"
 
 namespace gaccd {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/data/array.h"
+#include "daemon/data/formats/array.h"
 
 namespace gaccd {
 

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "collectives/base/process_memory.h"
 #include "collectives/bucket/bucket_plan.h"
 #include "daemon/config/job_checks.h"
 #include "daemon/engine/gradient_buckets.h"
@@ -19,11 +20,7 @@ namespace gaccd {
 Status CpuBackend::DivideState(Communicator& comm, Sharding mode, const FlatLayout& layout) {
   if (ShardGrid::Make(mode, CountRanksByNode(comm.topology())).parts() == 1) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(shards_, ShardExchange::Make(comm, mode, layout, state_buffers_));
-  const ShardPart& part = shards_->own();
-  own_ = {.first = own_.first + part.first,
-          .elements = part.elements,
-          .state_first = own_.state_first + part.state_first,
-          .state_elements = part.state_elements};
+  own_ = shards_->own().ShiftedBy(own_);
   return Status::Ok();
 }
 

@@ -9,7 +9,8 @@
 #include <set>
 #include <vector>
 
-#include "daemon/device/host_buffer.h"
+#include "collectives/base/host_buffer.h"
+#include "collectives/base/seconds.h"
 #include "daemon/engine/backend.h"
 #include "daemon/engine/pipeline_exchange.h"
 #include "daemon/engine/shard_exchange.h"
@@ -86,7 +87,7 @@ class CpuBackend final : public Backend {
   }
   Result<bool> Finished(const UpdateSlot& /*slot*/, bool /*wait*/) override { return true; }
   Result<double> Seconds(const UpdateSlot& /*slot*/, UpdateMark from, UpdateMark to) override {
-    return std::chrono::duration<double>(mark(to) - mark(from)).count();
+    return SecondsSince(mark(from), mark(to));
   }
 
   Status Encode(const BatchView& batch, std::int64_t /*first*/, float* rows) override {

@@ -4,10 +4,10 @@
 #include <iterator>
 #include <utility>
 
+#include "collectives/base/process_memory.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
 #include "daemon/device/cuda/matmul_choices.h"
-#include "daemon/device/host_buffer.h"
 #include "daemon/engine/backend_cuda.h"
 #include "daemon/telemetry/log.h"
 
@@ -73,13 +73,7 @@ Status CudaBackend::DivideState() {
   } else {
     GACCD_ASSIGN_OR_RETURN(shards_, CudaShards::Make(comm_, layout, options, waiter_));
   }
-  own_ = divided();
-  if (shards_ == nullptr) return Status::Ok();
-  const ShardPart& part = shards_->own();
-  own_ = {.first = own_.first + part.first,
-          .elements = part.elements,
-          .state_first = own_.state_first + part.state_first,
-          .state_elements = part.state_elements};
+  own_ = shards_ == nullptr ? divided() : shards_->own().ShiftedBy(divided());
   return Status::Ok();
 }
 

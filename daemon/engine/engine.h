@@ -1,8 +1,7 @@
 // Engine: one rank's model, gradients, reduction and optimiser on its device. RunUpdate() calls the
 // phases in order. This file defines each phase; the device-specific part is a Backend. On a CPU a
 // phase is done when the call returns. On a GPU it is enqueued and its result is returned one
-// update later (or before the next one, with tolerate_nonfinite): the host does not wait in an
-// update.
+// update later (or before the next one, with tolerate_nonfinite): the host does not wait.
 //
 // Divisor: the loss of an update is the sum over its predictions divided by D, their number or the
 // sum of their weights over all ranks and micro-steps. Predictions without a label are not counted.
@@ -20,6 +19,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -34,7 +34,6 @@
 #include "daemon/engine/contrastive_window.h"
 #include "daemon/engine/divided_steps.h"
 #include "daemon/engine/engine_options.h"
-#include "daemon/engine/lap_timer.h"
 #include "daemon/engine/noise_scale.h"
 #include "daemon/engine/sample_ledger.h"
 #include "daemon/replica/model.h"
@@ -217,6 +216,7 @@ class Engine final {
   [[nodiscard]] bool open() const { return phase_ != Phase::kEnd; }
   [[nodiscard]] InFlight& current() { return updates_[(oldest_ + count_ - 1) % Backend::kSlots]; }
   [[nodiscard]] std::size_t Elements(EngineBuffer buffer) const;
+  double Lap();  // seconds on the host since the last call
   Status CountWaiting();
   Status EncodeRows(const BatchView& batch);
   Status ContrastiveLossOver(Communicator& comm);
@@ -239,7 +239,7 @@ class Engine final {
   double loss_scale_ = 1;  // of the update whose inputs are on the device
   // N/D divided by the loss scale, of the update whose result PopResult() returned last
   double correction_ = 1;
-  LapTimer host_;
+  std::chrono::steady_clock::time_point lap_ = std::chrono::steady_clock::now();
 };
 
 // Makes the engine for options.choice. Collective: gradients come from comm.Allocate(). `model` and

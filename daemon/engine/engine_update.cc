@@ -3,7 +3,9 @@
 #include <array>
 #include <cmath>
 #include <string>
+#include <utility>
 
+#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
 #include "daemon/engine/engine.h"
 #include "daemon/engine/engine_checks.h"
@@ -85,13 +87,18 @@ Status Engine::Begin(const UpdateSettings& settings) {
   if (contrastive_) contrastive_->Begin();
   divided_.Begin(settings.update);
   GACCD_RETURN_IF_ERROR(backend_->Begin(update.slot, settings.lr));
-  (void)host_.Lap();
+  (void)Lap();
   return Status::Ok();
+}
+
+double Engine::Lap() {
+  const auto begin = std::exchange(lap_, std::chrono::steady_clock::now());
+  return SecondsSince(begin, lap_);
 }
 
 // Adds the time the host waited for a batch to data_s, if the device was idle too.
 Status Engine::CountWaiting() {
-  const double waited = host_.Lap();
+  const double waited = Lap();
   GACCD_ASSIGN_OR_RETURN(const bool idle, backend_->Idle(current().slot));
   if (idle) current().data_s += waited;
   return Status::Ok();
@@ -102,7 +109,7 @@ Status Engine::Encode(const BatchView& batch) {
   GACCD_RETURN_IF_ERROR(Enter(Phase::kEncode, {Phase::kBegin, Phase::kEncode}));
   GACCD_RETURN_IF_ERROR(CountWaiting());
   GACCD_RETURN_IF_ERROR(EncodeRows(batch));
-  (void)host_.Lap();
+  (void)Lap();
   return Status::Ok();
 }
 
@@ -115,7 +122,7 @@ Status Engine::ComputeContrastiveLoss() {
   if (!contrastive_) return NotContrastive();
   GACCD_RETURN_IF_ERROR(Enter(Phase::kContrast, {Phase::kEncode}));
   GACCD_RETURN_IF_ERROR(ContrastiveLossOver(comm_));
-  (void)host_.Lap();
+  (void)Lap();
   return Status::Ok();
 }
 
@@ -131,7 +138,7 @@ Status Engine::MicroStep(const BatchView& batch, MicroStepPosition place) {
   GACCD_RETURN_IF_ERROR(CountWaiting());
   current().counted += batch.samples;
   GACCD_RETURN_IF_ERROR(Accumulate(batch, place));
-  (void)host_.Lap();
+  (void)Lap();
   return Status::Ok();
 }
 
@@ -144,7 +151,7 @@ Status Engine::RunSegment(const BatchView& batch, std::int64_t micro_batch, std:
   GACCD_RETURN_IF_ERROR(CountWaiting());
   if (segment == 0) current().counted += batch.samples;
   GACCD_RETURN_IF_ERROR(backend_->RunSegment(batch, micro_batch, segment));
-  (void)host_.Lap();
+  (void)Lap();
   return Status::Ok();
 }
 
@@ -154,7 +161,7 @@ Status Engine::RunStage(const BatchView& batch, std::int64_t micro_batch, std::i
   // Samples of a pipeline are counted in its last stage.
   if (segment == 0 && model_.stage() && model_.stage()->last()) current().counted += batch.samples;
   GACCD_RETURN_IF_ERROR(backend_->RunStage(batch, micro_batch, segment));
-  (void)host_.Lap();
+  (void)Lap();
   return Status::Ok();
 }
 
@@ -163,7 +170,7 @@ Status Engine::SumOverUpdate() {
   // This wait is for other ranks, not for data.
   GACCD_RETURN_IF_ERROR(CountWaiting());
   GACCD_RETURN_IF_ERROR(backend_->SumOverRanks(segment_++));
-  current().sums_s += host_.Lap();
+  current().sums_s += Lap();
   return Status::Ok();
 }
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "collectives/base/host_buffer.h"
 #include "collectives/comm/communicator.h"
-#include "daemon/device/host_buffer.h"
 #include "daemon/engine/contrastive_window.h"
 #include "daemon/ops/cuda_kernels.h"
 #include "daemon/ops/image/conv2d_size.h"

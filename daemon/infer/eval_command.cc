@@ -67,7 +67,7 @@ RankStatus RunEvaluation(const Flags& flags, Session& session, TrainedModel& tra
 
 }  // namespace
 
-RanksOutcome RunEval(const Flags& flags, const ErrorPrinter& print) {
+VerbOutcome RunEval(const Flags& flags, const ErrorPrinter& print) {
   return RunOnRanks(flags, print, [&](Session& session, TrainedModel& trained) {
     return RunEvaluation(flags, session, trained);
   });

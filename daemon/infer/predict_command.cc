@@ -195,7 +195,7 @@ RankStatus RunPrediction(const Flags& flags, Session& session, TrainedModel& tra
 
 }  // namespace
 
-RanksOutcome RunPredict(const Flags& flags, const ErrorPrinter& print) {
+VerbOutcome RunPredict(const Flags& flags, const ErrorPrinter& print) {
   return RunOnRanks(flags, print, [&](Session& session, TrainedModel& trained) {
     return RunPrediction(flags, session, trained);
   });

@@ -1,9 +1,9 @@
 #include "daemon/infer/prediction_lines.h"
 
-#include <charconv>
 #include <cstring>
 
 #include "collectives/base/json.h"
+#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {
@@ -13,9 +13,7 @@ template <typename T>
 void AppendNumber(const std::byte* at, std::string* text) {
   T value;
   std::memcpy(&value, at, sizeof value);
-  char digits[32];
-  const auto end = std::to_chars(digits, digits + sizeof digits, value);
-  text->append(digits, end.ptr);
+  *text += NumberText(value);
 }
 
 // Appends the values of all dimensions, and moves `at` behind them.

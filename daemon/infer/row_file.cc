@@ -12,12 +12,12 @@
 
 #include "collectives/base/output_file.h"
 #include "collectives/base/strings.h"
-#include "daemon/launch/gather_text.h"
+#include "collectives/bootstrap/share_text.h"
 
 namespace gaccd {
 namespace {
 
-// NPY version 1.0 (described in daemon/data/npy.h), padded to a multiple of 64 bytes.
+// NPY version 1.0 (described in daemon/data/formats/npy.h), padded to a multiple of 64 bytes.
 std::string NpyHeader(const Shape& shape, DType dtype) {
   constexpr std::size_t kPrefixBytes = 10;
   std::string text = StrCat("{'descr': '", dtype == DType::kF32 ? "<f4" : "<i4",

@@ -6,7 +6,7 @@
 
 namespace gaccd {
 
-RanksOutcome RunOnRanks(const Flags& flags, const ErrorPrinter& print, const RanksWork& work) {
+VerbOutcome RunOnRanks(const Flags& flags, const ErrorPrinter& print, const RanksWork& work) {
   auto job = ReadInferenceJob(flags);
   SetNcclEnvironment(flags, job.ok() && job->deterministic);
   auto session = Session::Join(flags);

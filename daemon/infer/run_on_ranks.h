@@ -5,9 +5,9 @@
 
 #include "daemon/config/flags.h"
 #include "daemon/infer/trained_model.h"
+#include "daemon/launch/rank_status.h"
 #include "daemon/launch/session.h"
-#include "daemon/train/rank_status.h"
-#include "daemon/train/run.h"
+#include "daemon/launch/verb_outcome.h"
 
 namespace gaccd {
 
@@ -15,6 +15,6 @@ namespace gaccd {
 using RanksWork = std::function<RankStatus(Session& session, TrainedModel& trained)>;
 
 // Connects to the other ranks like a training, does the work and exits together with them.
-RanksOutcome RunOnRanks(const Flags& flags, const ErrorPrinter& print, const RanksWork& work);
+VerbOutcome RunOnRanks(const Flags& flags, const ErrorPrinter& print, const RanksWork& work);
 
 }  // namespace gaccd

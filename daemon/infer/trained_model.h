@@ -12,9 +12,9 @@
 #include "daemon/config/job.h"
 #include "daemon/data/dataset.h"
 #include "daemon/engine/engine.h"
+#include "daemon/launch/rank_status.h"
 #include "daemon/launch/session.h"
 #include "daemon/replica/model.h"
-#include "daemon/train/rank_status.h"
 #include "daemon/weights/weights.h"
 
 namespace gaccd {

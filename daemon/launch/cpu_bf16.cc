@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/launch/gather_text.h"
+#include "collectives/bootstrap/share_text.h"
 
 namespace gaccd {
 

@@ -5,7 +5,7 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/gpu_choice.h"
-#include "daemon/launch/gather_text.h"
+#include "collectives/bootstrap/share_text.h"
 #include "daemon/launch/gpu_libraries.h"
 #include "daemon/ops/cuda_kernels.h"
 #include "daemon/replica/model.h"
@@ -119,7 +119,7 @@ Result<DeviceChoice> ChooseDevice(Communicator& over, Device wanted, bool allow_
   }
   GACCD_ASSIGN_OR_RETURN(DeviceChoice choice, DecideDevice(wanted, ranks));
   if (choice.device == Device::kCuda) {
-    GACCD_ASSIGN_OR_RETURN(choice.gpu, AssignGpu(over, allow_sharing));
+    GACCD_ASSIGN_OR_RETURN(choice.gpu, AssignGpu(over, FindGpus(), allow_sharing));
     choice.warning = UnusedGpus(std::ssize(mine.gpus), over.topology().local_size);
   }
   return choice;

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
+#include "collectives/bootstrap/share_text.h"
 #include "daemon/autograd/function.h"
-#include "daemon/launch/gather_text.h"
 #include "daemon/replica/model.h"
 
 namespace gaccd {

@@ -12,6 +12,7 @@
 #include "collectives/bootstrap/mpi_version.h"
 #include "daemon/config/flat_json.h"
 #include "daemon/config/help.h"
+#include "daemon/config/revision.h"
 #include "daemon/device/cpu/onednn_version.h"
 #include "daemon/launch/descriptors.h"
 #include "daemon/launch/gpu_libraries.h"

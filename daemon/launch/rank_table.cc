@@ -10,6 +10,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/launch/number_list.h"
+#include "slurm/hostlist.h"
 
 namespace gaccd {
 namespace {
@@ -88,7 +89,8 @@ Row MakeRow(const std::vector<const RankReport*>& ranks, const Row& rest) {
     locals.insert(report->local_rank);
     if (!report->uuid.empty()) uuids.insert(report->uuid);
   }
-  Row row = {NumberList(numbers), HostList(hosts), NumberList({locals.begin(), locals.end()})};
+  Row row = {NumberList(numbers), CompressHostlist(hosts),
+             NumberList({locals.begin(), locals.end()})};
   if (uuids.size() == 1) row.push_back(*uuids.begin());
   if (uuids.empty()) row.emplace_back();
   if (uuids.size() > 1) row.push_back(StrCat(uuids.size(), " GPUs"));

@@ -1,15 +1,16 @@
 #include "daemon/launch/rank_verdict.h"
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <map>
 #include <optional>
 
+#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/gpu_choice.h"
 #include "daemon/device/cuda/sdpa.h"
 #include "daemon/launch/number_list.h"
+#include "slurm/hostlist.h"
 
 namespace gaccd {
 namespace {
@@ -30,7 +31,7 @@ std::string NameRanks(const std::vector<const RankReport*>& ranks) {
     hosts.push_back(report->host);
   }
   return StrCat(numbers.size() == 1 ? "rank " : "ranks ", NumberList(numbers), " on ",
-                HostList(hosts));
+                CompressHostlist(hosts));
 }
 
 // The ranks of every value. Ranks with an empty value are omitted.
@@ -124,13 +125,6 @@ void JudgeSharing(Reports reports, RankVerdict& verdict) {
   }
 }
 
-std::optional<std::int64_t> Number(const std::string& text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 // Adds "<ranks>: <text>" for the ranks for which `bad` returns a text, once per text.
 void Warn(Reports reports, const Value& bad, RankVerdict& verdict) {
   for (const auto& [text, ranks] : ByValue(reports, bad)) {
@@ -139,7 +133,7 @@ void Warn(Reports reports, const Value& bad, RankVerdict& verdict) {
 }
 
 std::string BoundGpu(const RankReport& report) {
-  const auto on_node = Number(report.slurm_gpus_on_node);
+  const auto on_node = ToNumber<std::int64_t>(report.slurm_gpus_on_node);
   if (report.gpus != 1 || !on_node || *on_node <= 1) return {};
   return StrCat(
       "sees one GPU of the ", *on_node,
@@ -158,7 +152,7 @@ std::string SlowAttention(const RankReport& report) {
 }
 
 std::string FewCpus(const RankReport& report) {
-  const auto asked = Number(report.slurm_cpus_per_task);
+  const auto asked = ToNumber<std::int64_t>(report.slurm_cpus_per_task);
   if (!asked || report.cpu_count >= *asked) return {};
   return StrCat("may run on ", report.cpu_count, report.cpu_count == 1 ? " core" : " cores",
                 ", expected SLURM_CPUS_PER_TASK=", *asked,

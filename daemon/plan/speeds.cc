@@ -1,12 +1,11 @@
 #include "daemon/plan/speeds.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <functional>
 #include <numeric>
-#include <system_error>
 
+#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {
@@ -119,20 +118,15 @@ std::string SpeedsText(std::span<const double> speeds) {
   for (std::size_t first = 0; first < speeds.size();) {
     std::size_t end = first;
     while (end < speeds.size() && speeds[end] == speeds[first]) ++end;
-    char number[32];
-    const auto written = std::to_chars(number, number + sizeof number, speeds[first]);
-    text += StrCat(text.empty() ? "" : ",", end - first, "x",
-                   std::string_view(number, static_cast<std::size_t>(written.ptr - number)));
+    text += StrCat(text.empty() ? "" : ",", end - first, "x", NumberText(speeds[first]));
     first = end;
   }
   return text;
 }
 
 Result<double> ParseSpeed(std::string_view text) {
-  double speed = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), speed);
-  const bool whole = read.ec == std::errc() && read.ptr == text.data() + text.size();
-  if (whole && speed >= kMinSpeed && speed <= kMaxSpeed) return speed;
+  const auto speed = ToNumber<double>(text);
+  if (speed && *speed >= kMinSpeed && *speed <= kMaxSpeed) return *speed;
   return Status(ErrorKind::kConfig, StrCat("expected a speed from ", kMinSpeed, " to ", kMaxSpeed,
                                            ", found '", text, "'"));
 }
@@ -143,10 +137,8 @@ Result<std::vector<double>> ParseSpeeds(std::string_view text, std::int64_t rank
     const std::size_t end = std::min(text.find(',', at), text.size());
     const std::string_view part = text.substr(at, end - at);
     const std::size_t times = std::min(part.find('x'), part.size());
-    std::int64_t count = 0;
-    const auto read = std::from_chars(part.data(), part.data() + times, count);
-    const bool whole = read.ec == std::errc() && read.ptr == part.data() + times;
-    if (!whole || times == part.size() || count < 1 || count > ranks - std::ssize(speeds)) {
+    const std::int64_t count = ToNumber<std::int64_t>(part.substr(0, times)).value_or(0);
+    if (times == part.size() || count < 1 || count > ranks - std::ssize(speeds)) {
       return Status(ErrorKind::kConfig,
                     StrCat("speeds: expected NxS for at most ", ranks, " ranks, found '", part,
                            "' after ", speeds.size(), " of them"));

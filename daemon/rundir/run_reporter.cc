@@ -13,8 +13,10 @@
 #include <sstream>
 #include <utility>
 
+#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
-#include "daemon/rundir/agreement.h"
+#include "collectives/bootstrap/share_text.h"
+#include "daemon/rundir/ranks_file.h"
 #include "daemon/rundir/run_reporter_impl.h"
 #include "daemon/rundir/spare_space.h"
 #include "daemon/rundir/verdict.h"
@@ -200,7 +202,7 @@ Result<std::unique_ptr<RunReporter>> RunReporter::Start(Communicator& comm,
   GACCD_ASSIGN_OR_RETURN(const std::string table, RankTable(comm));
   Result<std::string> mine = std::string();
   if (impl->leads()) mine = impl->OpenFiles(table);
-  GACCD_ASSIGN_OR_RETURN(const std::string shared, ShareFromRankZero(comm, mine));
+  GACCD_ASSIGN_OR_RETURN(const std::string shared, ShareFromRank(comm, 0, mine));
   if (!shared.empty()) impl->JoinFolder(shared);
   if (impl->leads()) {
     if (!impl->options.quiet) impl->bar = MakeProgress(impl->options.progress);
@@ -278,7 +280,7 @@ void RunReporter::Report(const StepRecord& update) {
   if (!impl.lines) impl.lines.emplace(impl.options.log_every, now - ToDuration(update.dur_s));
   const std::optional<double> rate = impl.lines->Due(update, now);
   if (!rate) return;
-  const double elapsed_s = std::chrono::duration<double>(now - impl.started).count();
+  const double elapsed_s = SecondsSince(impl.started, now);
   const std::string line = StepLine(update, *rate, elapsed_s);
   LogInfo(line);
   if (!impl.bar) impl.Print(line);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "collectives/base/bounded_call.h"
+#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
 #include "daemon/rundir/run_reporter_impl.h"
 #include "daemon/rundir/spare_space.h"
@@ -132,7 +133,7 @@ void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
   impl.ReportWriteFailure();
   if (impl.leads()) SetLogHook({});  // before the objects that it uses are destroyed
   impl.bar.reset();
-  const double dur_s = std::chrono::duration<double>(Impl::Clock::now() - impl.started).count();
+  const double dur_s = SecondsSince(impl.started);
   const bool closed = !impl.HasFilesToClose(outcome, facts) ||
                       CallWithin(limit, [impl = impl_, outcome, facts, dur_s] {
                         impl->CloseFiles(outcome, facts, dur_s);

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "collectives/base/host_buffer.h"
 #include "collectives/base/strings.h"
-#include "daemon/device/host_buffer.h"
 #include "daemon/engine/contrastive_window.h"
 #include "daemon/replica/replica.h"
 #include "daemon/selftest/micro_batch_sizes.h"

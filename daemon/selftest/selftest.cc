@@ -7,13 +7,13 @@
 #include <set>
 #include <utility>
 
+#include "collectives/base/host_buffer.h"
 #include "collectives/comm/threads.h"
 #include "daemon/data/dataset.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/prefetcher.h"
 #include "daemon/data/sample_order.h"
 #include "daemon/data/update_schedule.h"
-#include "daemon/device/host_buffer.h"
 #include "daemon/engine/engine.h"
 #include "daemon/replica/model.h"
 #include "daemon/replica/replica.h"

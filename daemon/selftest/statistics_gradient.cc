@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "collectives/base/host_buffer.h"
 #include "collectives/base/strings.h"
-#include "daemon/device/host_buffer.h"
 #include "daemon/ops/norm/batch_norm.h"
 #include "daemon/replica/replica.h"
 #include "daemon/selftest/micro_batch_sizes.h"

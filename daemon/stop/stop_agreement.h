@@ -160,7 +160,7 @@ class StopAgreement {
   using Clock = std::chrono::steady_clock;
   // Seconds since `start` on the clock of the options.
   [[nodiscard]] double Since(Clock::time_point start) const {
-    return std::chrono::duration<double>(options_.now() - start).count();
+    return SecondsSince(start, options_.now());
   }
   [[nodiscard]] TimeLeft FindTimeLeftNow() const;
   // Positions at which the run can stop: seconds from now.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "collectives/base/files.h"
+#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/make_plan.h"
@@ -27,9 +28,8 @@ Status CheckJobShape(const Flags& flags) {
   const auto check = [&](std::string_view name, char letter, std::int64_t planned,
                          std::string_view flag) -> Status {
     const auto found = FindOption(flags.words, name, letter);
-    const bool is_number =
-        found && !found->empty() && found->find_first_not_of("0123456789") == std::string::npos;
-    if (!is_number || *found == StrCat(planned)) return {};
+    const auto count = found ? ToCount(*found) : std::nullopt;
+    if (!count || *count == planned) return {};
     return Usage(StrCat(name, " after --: expected ", planned, ", as in the plan, found ", *found,
                         "; set ", flag, " before --"));
   };

@@ -3,10 +3,10 @@
 #include <strings.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 
+#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "daemon/inspect/watch/event_stream.h"
 
@@ -29,14 +29,11 @@ std::string Measured(const MeasuredTimes& times) {
                 Seconds(times.save_s));
 }
 
-// A number with 1 to `most` digits; sets *good to false if `text` is not one.
+// A number with 1 to `max_digits` digits; sets *good to false if `text` is not one.
 std::int64_t Digits(std::string_view text, std::size_t max_digits, bool* good) {
-  std::int64_t number = 0;
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  *good =
-      *good && !text.empty() && text.size() <= max_digits && std::ranges::all_of(text, is_digit);
-  if (*good) std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
+  const auto number = text.size() <= max_digits ? ToCount(text) : std::nullopt;
+  *good = *good && number;
+  return number.value_or(0);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace gaccd {
 namespace {
 
 // With `digits` decimals, or in scientific notation if very small or large.
-std::string NumberText(double value, int digits) {
+std::string RoundedText(double value, int digits) {
   char text[32];
   const double size = std::abs(value);
   const bool plain = value == 0 || (1e-3 <= size && size < 1e12);
@@ -19,7 +19,7 @@ std::string NumberText(double value, int digits) {
   return text;
 }
 
-std::string LossText(double loss) { return NumberText(loss, 6); }
+std::string LossText(double loss) { return RoundedText(loss, 6); }
 
 // "mean of 51234 tokens".
 std::string MeanText(double divisor, std::string_view unit) {
@@ -64,7 +64,7 @@ std::string EvalText(const EvalRecord& eval) {
 std::string MetricsText(std::span<const MetricValue> metrics, std::string_view between) {
   std::string text;
   for (const auto& [name, value] : metrics) {
-    text += StrCat(text.empty() ? "" : ", ", name, between, NumberText(value, 4));
+    text += StrCat(text.empty() ? "" : ", ", name, between, RoundedText(value, 4));
   }
   return text;
 }

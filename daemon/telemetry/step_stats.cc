@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "collectives/base/seconds.h"
+
 namespace gaccd {
 
 void StepStats::Add(double seconds) {
@@ -37,7 +39,7 @@ StepRates StepClock::Count(const StepRecord& record) {
   const Clock::time_point now = Clock::now();
   // The time before the first update is not counted.
   const bool first = last_ == Clock::time_point{};
-  const double since_last = first ? 0 : std::chrono::duration<double>(now - last_).count();
+  const double since_last = first ? 0 : SecondsSince(last_, now);
   last_ = now;
   const std::chrono::duration<double> taken(record.dur_s);
   if (first) start_ = now - std::chrono::duration_cast<Clock::duration>(taken);
@@ -48,7 +50,7 @@ StepRates StepClock::Count(const StepRecord& record) {
   if (record.dur_s > 0) {
     rates.samples_per_s = static_cast<double>(record.samples) / record.dur_s;
   }
-  const double since_start = std::chrono::duration<double>(now - start_).count();
+  const double since_start = SecondsSince(start_, now);
   if (since_start > 0) rates.wall_samples_per_s = static_cast<double>(samples_) / since_start;
   rates.dur_p50_s = updates_.Quantile(0.50);
   rates.dur_p99_s = updates_.Quantile(0.99);
@@ -61,7 +63,7 @@ std::optional<double> LineClock::Due(const StepRecord& record, Clock::time_point
   const bool due = (log_every_ > 0 && record.step % log_every_ == 0) || record.skipped ||
                    record.step == record.steps_total || now - last_line_ >= kLongest;
   if (!due) return std::nullopt;
-  const double seconds = std::chrono::duration<double>(now - last_line_).count();
+  const double seconds = SecondsSince(last_line_, now);
   const double rate = seconds > 0 ? static_cast<double>(samples_) / seconds : 0;
   samples_ = 0;
   last_line_ = now;

@@ -20,6 +20,11 @@ struct ShardPart {
   std::int64_t state_first = 0;
   std::int64_t state_elements = 0;
 
+  // For a part whose places count from the beginning of `whole`: the same, counted as in `whole`.
+  [[nodiscard]] ShardPart ShiftedBy(const ShardPart& whole) const {
+    return {whole.first + first, elements, whole.state_first + state_first, state_elements};
+  }
+
   friend bool operator==(const ShardPart&, const ShardPart&) = default;
 };
 

@@ -8,9 +8,9 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/mpi_version.h"
-#include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/make_plan.h"
+#include "daemon/config/revision.h"
 #include "daemon/launch/gpu_libraries.h"
 #include "daemon/launch/peak_flops.h"
 #include "daemon/plan/plan_text.h"

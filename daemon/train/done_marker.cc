@@ -14,6 +14,7 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "collectives/base/ticks.h"
+#include "collectives/bootstrap/share_text.h"
 #include "collectives/bootstrap/work_together.h"
 #include "daemon/checkpoint/ckpt_command.h"
 #include "daemon/checkpoint/generations.h"
@@ -23,7 +24,6 @@
 #include "daemon/config/job_text.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/eval/best_evaluation.h"
-#include "daemon/rundir/agreement.h"
 #include "daemon/rundir/safe_place.h"
 #include "daemon/train/storage_limits.h"
 
@@ -191,7 +191,7 @@ Result<DoneRun> FindDone(Communicator& comm, const Flags& flags, const Job& job,
     return Status::Ok();  // errors are shared below, without the name of the rank
   });
   GACCD_RETURN_IF_ERROR(looked.status);
-  GACCD_ASSIGN_OR_RETURN(std::string shared, ShareFromRankZero(comm, mine));
+  GACCD_ASSIGN_OR_RETURN(std::string shared, ShareFromRank(comm, 0, mine));
   if (shared.empty()) return DoneRun{};
   if (shared == kContinue) return DoneRun{Next::kContinue};
   return DoneRun{Next::kNothing, std::move(shared)};

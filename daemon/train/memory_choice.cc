@@ -9,7 +9,6 @@
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
 #include "daemon/device/cuda/device_memory.h"
-#include "daemon/device/host_buffer.h"
 #include "daemon/engine/planned_memory.h"
 #include "daemon/train/batch_feed.h"
 

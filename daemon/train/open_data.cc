@@ -7,11 +7,10 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
+#include "collectives/bootstrap/share_text.h"
 #include "collectives/bootstrap/work_together.h"
 #include "daemon/data/class_names.h"
 #include "daemon/data/node_share.h"
-#include "daemon/launch/gather_text.h"
-#include "daemon/rundir/agreement.h"
 #include "daemon/telemetry/log.h"
 
 namespace gaccd {
@@ -78,7 +77,7 @@ Result<std::vector<std::string>> NamesFromRankZero(
     const auto names = read();
     mine = names.ok() ? Result<std::string>(ClassNamesText(*names)) : names.status();
   }
-  GACCD_ASSIGN_OR_RETURN(const std::string shared, ShareFromRankZero(comm, mine));
+  GACCD_ASSIGN_OR_RETURN(const std::string shared, ShareFromRank(comm, 0, mine));
   return ParseClassNames(shared);
 }
 

@@ -4,16 +4,16 @@
 #include <utility>
 
 #include "daemon/launch/nccl_environment.h"
+#include "daemon/launch/rank_status.h"
 #include "daemon/launch/session.h"
 #include "daemon/rundir/verdict_guard.h"
 #include "daemon/stop/stop_signals.h"
-#include "daemon/train/rank_status.h"
 #include "daemon/train/run_options.h"
 #include "daemon/train/training_run.h"
 
 namespace gaccd {
 
-RanksOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
+VerbOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
   auto job = ReadTrainingJob(flags);
   SetNcclEnvironment(flags, job.ok() && job->deterministic);
   std::unique_ptr<VerdictGuard> guard;

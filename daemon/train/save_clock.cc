@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <span>
+
+#include "collectives/base/seconds.h"
 
 namespace gaccd {
 
@@ -17,7 +18,7 @@ std::int64_t UpdatesUntilNextCheck(double elapsed_s, std::int64_t updates, doubl
 Result<bool> SaveClock::Due(Communicator& comm, std::int64_t step) {
   bool due = policy_.every_updates > 0 && step % policy_.every_updates == 0;
   if (policy_.every_seconds > 0 && step >= next_check_) {
-    const double elapsed = std::chrono::duration<double>(now_() - last_save_).count();
+    const double elapsed = SecondsSince(last_save_, now_());
     const auto every = static_cast<double>(policy_.every_seconds);
     std::array<std::int64_t, 2> word = {elapsed >= every ? 1 : 0,
                                         UpdatesUntilNextCheck(elapsed, step - last_step_, every)};

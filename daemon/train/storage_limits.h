@@ -10,7 +10,7 @@
 
 #include "collectives/base/result.h"
 #include "collectives/base/ticks.h"
-#include "daemon/train/rank_status.h"
+#include "daemon/launch/rank_status.h"
 
 namespace gaccd {
 

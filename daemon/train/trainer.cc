@@ -4,8 +4,8 @@
 #include <span>
 #include <utility>
 
+#include "collectives/base/process_memory.h"
 #include "collectives/base/strings.h"
-#include "daemon/device/host_buffer.h"
 #include "daemon/plan/load_groups.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/learning_rate.h"

@@ -6,7 +6,6 @@
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/train_state.h"
 #include "daemon/config/job_changes.h"
-#include "daemon/rundir/agreement.h"
 #include "daemon/rundir/run_folder.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/run_options.h"

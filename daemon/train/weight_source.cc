@@ -11,7 +11,7 @@
 #include "daemon/checkpoint/saved_weights.h"
 #include "daemon/checkpoint/train_state.h"
 #include "daemon/data/class_names.h"
-#include "daemon/data/column_names.h"
+#include "daemon/data/formats/column_names.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/weights/safetensors.h"
 #include "daemon/weights/transformers_config.h"

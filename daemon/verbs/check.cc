@@ -9,9 +9,9 @@
 
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
+#include "collectives/bootstrap/share_text.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
-#include "daemon/launch/gather_text.h"
 #include "daemon/launch/launch.h"
 #include "daemon/launch/rank_report.h"
 #include "daemon/launch/rank_table.h"
@@ -94,14 +94,15 @@ Status Judge(const std::vector<RankReport>& reports, const Flags& flags, bool le
 
 }  // namespace
 
-RanksOutcome RunCheck(const Flags& flags, const ErrorPrinter& print) {
+VerbOutcome RunCheck(const Flags& flags, const ErrorPrinter& print) {
   auto ranks = JoinRanks(flags, ProcessEnvironment());
   if (!ranks.ok()) return {ranks.status()};
   const auto reports = GatherReports(*ranks->comm);
   if (!reports.ok()) return {reports.status()};
   const bool lead = ranks->comm->rank() == 0;
   Status status = Judge(*reports, flags, lead);
-  if (!status.ok() && lead) print(status);
+  if (status.ok()) return {};
+  if (lead) print(status);
   return {std::move(status), true};
 }
 

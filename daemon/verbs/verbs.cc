@@ -30,6 +30,7 @@
 #include "daemon/submit/submit_command.h"
 #include "daemon/submit/verdict_command.h"
 #include "daemon/telemetry/log.h"
+#include "daemon/train/run.h"
 #include "daemon/train/start_warnings.h"
 #include "daemon/verbs/check.h"
 #include "daemon/verbs/data_command.h"
@@ -174,7 +175,7 @@ Status RunReport(const Flags& flags) {
 
 using PlainVerb = Status (*)(const Flags&);  // exit code 0, or that of the error
 using ExitVerb = Result<int> (*)(const Flags&);
-using RanksVerb = RanksOutcome (*)(const Flags&, const ErrorPrinter&);
+using RanksVerb = VerbOutcome (*)(const Flags&, const ErrorPrinter&);
 struct VerbRun {
   Verb verb;
   std::variant<PlainVerb, ExitVerb, RanksVerb> run;
@@ -211,18 +212,15 @@ constexpr VerbRun kVerbRuns[] = {
     {Verb::kVersion, [](const Flags&) { return PrintOut(VersionText(LoadedLibraries())); }}};
 static_assert(HasEveryVerb(kVerbRuns));
 
-Result<int> ToExitCode(const Status& status) { return status.ok() ? Result<int>(0) : status; }
-
 }  // namespace
 
 VerbOutcome RunVerb(const Flags& flags, const ErrorPrinter& print) {
   const auto& run = kVerbRuns[static_cast<std::size_t>(flags.verb)].run;
-  if (const auto* on_ranks = std::get_if<RanksVerb>(&run)) {
-    const RanksOutcome outcome = (*on_ranks)(flags, print);
-    return {ToExitCode(outcome.status), outcome.printed};
-  }
+  if (const auto* on_ranks = std::get_if<RanksVerb>(&run)) return (*on_ranks)(flags, print);
   if (const auto* exits = std::get_if<ExitVerb>(&run)) return {(*exits)(flags)};
-  return {ToExitCode(std::get<PlainVerb>(run)(flags))};
+  const Status status = std::get<PlainVerb>(run)(flags);
+  if (status.ok()) return {};
+  return {status};
 }
 
 }  // namespace gaccd

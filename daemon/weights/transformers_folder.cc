@@ -9,7 +9,7 @@
 #include "collectives/base/json.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
-#include "daemon/data/column_names.h"
+#include "daemon/data/formats/column_names.h"
 #include "daemon/data/prepared.h"
 #include "daemon/data/tokenizer.h"
 #include "daemon/weights/transformers_config.h"

@@ -12,9 +12,10 @@ import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
+
+from folder_case import FolderCase
 
 GACCD = os.path.abspath(sys.argv.pop(1))
 LIMIT_S = 120  # no case may need longer, hangs included
@@ -60,19 +61,7 @@ def safetensors(header, payload):
     return struct.pack("<Q", len(header)) + header.encode() + payload
 
 
-class BadInput(unittest.TestCase):
-    def setUp(self):
-        self.dir = tempfile.mkdtemp(prefix="gaccd-bad-input-")
-        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)  # a guard may still write there
-
-    def path(self, name):
-        return os.path.join(self.dir, name)
-
-    def write(self, name, data):
-        with open(self.path(name), "wb") as file:
-            file.write(data if isinstance(data, bytes) else data.encode())
-        return self.path(name)
-
+class BadInput(FolderCase):
     def job(self, source='synthetic { samples: 20 features: 4 }', inputs=4, outputs=1,
             loss="mean_squared_error", target=7):
         return self.write("job.txtpb", JOB.format(source=source, inputs=inputs, outputs=outputs,

@@ -9,13 +9,13 @@ import glob
 import json
 import os
 import re
-import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
+
+from folder_case import FolderCase
 
 GACCD = os.path.abspath(sys.argv.pop(1))
 HOLD = os.path.abspath(sys.argv.pop(1))
@@ -40,20 +40,11 @@ def npy(values):
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + data
 
 
-class RunFolder(unittest.TestCase):
+class RunFolder(FolderCase):
     def setUp(self):
-        self.dir = tempfile.mkdtemp(prefix="gaccd-run-folder-")
-        self.addCleanup(shutil.rmtree, self.dir)
+        super().setUp()
         self.run_dir = self.path("run")
         self.run_flag = "--run-dir=" + self.run_dir
-
-    def path(self, name):
-        return os.path.join(self.dir, name)
-
-    def write(self, name, data):
-        with open(self.path(name), "wb") as file:
-            file.write(data if isinstance(data, bytes) else data.encode())
-        return self.path(name)
 
     def job(self, source="synthetic { samples: 20 features: 4 }", optimizer="sgd", warmup=0):
         return self.write("job.txtpb",

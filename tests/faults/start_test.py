@@ -15,9 +15,10 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
+
+from folder_case import FolderCase
 
 GACCD = os.path.abspath(sys.argv.pop(1))
 HOLD = os.path.abspath(sys.argv.pop(1))
@@ -52,21 +53,12 @@ def wait_for(what, seconds=LIMIT_S):
     raise AssertionError("it did not come within %s s" % seconds)
 
 
-class StartTest(unittest.TestCase):
+class StartTest(FolderCase):
     def setUp(self):
-        self.dir = tempfile.mkdtemp(prefix="gaccd-start-")
-        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)  # a guard may still write there
+        super().setUp()
         self.run_dir = self.path("run")
         self.write("labels", idx(0x801, (8,), [0, 1, 2, 0, 1, 2, 0, 1]))
         self.write("images", idx(0x803, (8, 2, 2), range(32)))
-
-    def path(self, name):
-        return os.path.join(self.dir, name)
-
-    def write(self, name, data):
-        with open(self.path(name), "wb") as file:
-            file.write(data if isinstance(data, bytes) else data.encode())
-        return self.path(name)
 
     def job(self, images="images", epochs=3):
         text = JOB.format(images=images if images.startswith("data/") else self.path(images),

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/data/array.h"
-#include "daemon/data/tokens.h"
+#include "daemon/data/formats/array.h"
+#include "daemon/data/formats/tokens.h"
 #include "tests/fuzz/fuzz_check.h"
 
 namespace gaccd {

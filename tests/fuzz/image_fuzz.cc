@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <span>
 
-#include "daemon/data/image.h"
-#include "daemon/data/resize_image.h"
+#include "daemon/data/images/image.h"
+#include "daemon/data/images/resize_image.h"
 #include "tests/fuzz/fuzz_check.h"
 #include "tests/fuzz/fuzz_targets.h"
 #include "tests/support/whole_image.h"

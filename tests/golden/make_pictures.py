@@ -160,7 +160,7 @@ class Numbers:
 
 
 def record_boxes():
-    crop, erase = 1, 4  # numbers of the operations: daemon/data/image_transform.cc
+    crop, erase = 1, 4  # numbers of the operations: daemon/data/images/image_transform.cc
     for key in range(40):
         height, width = ((30, 41), (100, 3), (64, 64), (480, 640), (1, 1))[key % 5]
         blank = PIL.Image.new("RGB", (width, height))

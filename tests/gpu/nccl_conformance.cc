@@ -19,6 +19,7 @@
 #include "collectives/base/cuda.h"
 #include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
+#include "collectives/bootstrap/gpu_choice.h"
 #include "collectives/bootstrap/gpus.h"
 #include "collectives/bootstrap/mpi_session.h"
 #include "collectives/comm/nccl_comm.h"
@@ -122,7 +123,7 @@ Result<std::int64_t> MiBTaken(Communicator& over, int device) {
 Status RunOn(Communicator& over, const Arguments& arguments) {
   NcclOptions options = arguments.nccl;
   options.gpu_sharing = arguments.share;
-  GACCD_ASSIGN_OR_RETURN(const GpuFacts gpu, AssignGpu(over, arguments.share));
+  GACCD_ASSIGN_OR_RETURN(const GpuFacts gpu, AssignGpu(over, FindGpus(), arguments.share));
   options.device = gpu.device;
   GACCD_ASSIGN_OR_RETURN(const std::int64_t before, MiBTaken(over, gpu.device));
   const auto start = std::chrono::steady_clock::now();

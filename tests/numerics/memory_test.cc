@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "collectives/base/process_memory.h"
 #include "daemon/device/cpu/detect_bf16.h"
-#include "daemon/device/host_buffer.h"
 #include "tests/support/model_bench.h"
 
 namespace gaccd {

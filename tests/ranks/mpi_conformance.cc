@@ -33,7 +33,7 @@ Result<std::unique_ptr<Communicator>> MakeComm(const MpiSession& session,
     fake.node = static_cast<int>(args[index]);
     fake.host = StrCat("fake", fake.node);
   }
-  return MakeMpiWithNodes(session, options, fake);
+  return MakeMpi(session, options, fake);
 }
 
 Status RunCases(const std::vector<std::size_t>& args) {

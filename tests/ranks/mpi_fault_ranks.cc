@@ -19,6 +19,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -91,12 +92,11 @@ Status RunRank(const Arguments& args) {
   GACCD_ASSIGN_OR_RETURN(const auto session, MpiSession::Start(session_options, env));
   const MpiFacts& facts = session->facts();
   const CommOptions options = {.bound = args.bound};
-  const FakeNode real = {facts.node_key, facts.host};
   const auto index = static_cast<std::size_t>(facts.rank);
-  const bool fake = index < args.nodes.size();
-  const FakeNode node =
-      fake ? FakeNode{args.nodes[index], StrCat("fake", args.nodes[index])} : real;
-  GACCD_ASSIGN_OR_RETURN(const auto comm, MakeMpiWithNodes(*session, options, node));
+  std::optional<FakeNode> node;
+  if (index < args.nodes.size())
+    node = FakeNode{args.nodes[index], StrCat("fake", args.nodes[index])};
+  GACCD_ASSIGN_OR_RETURN(const auto comm, MakeMpi(*session, options, node));
 
   Clock::time_point entered;
   Status status = Work(args, *comm, &entered);

@@ -191,7 +191,7 @@ Status RunRank(std::span<const int> args) {
   const auto index = 2 + static_cast<std::size_t>(session->facts().rank);
   if (index < args.size()) fake = {args[index], StrCat("fake", args[index]), args[1] != 0};
   const CommOptions options = {.bound = std::chrono::seconds(20), .segment_elements = 20'000};
-  GACCD_ASSIGN_OR_RETURN(const auto comm, MakeMpiWithNodes(*session, options, fake));
+  GACCD_ASSIGN_OR_RETURN(const auto comm, MakeMpi(*session, options, fake));
   GACCD_ASSIGN_OR_RETURN(const auto shared, comm->Allocate(kLargest * sizeof(float)));
   Status status = RandomOperations(*comm, *shared).Run(args[0]);
   if (status.ok() && args[1] != 0) status = WaitWithoutACore(*comm);

@@ -101,7 +101,7 @@ Status Start(const std::vector<int>& node_of) {
   const auto rank = static_cast<std::size_t>(session->facts().rank);
   if (rank < node_of.size()) fake = {node_of[rank], StrCat("fake", node_of[rank]), true};
   GACCD_ASSIGN_OR_RETURN(const auto comm,
-                         MakeMpiWithNodes(*session, {.bound = std::chrono::seconds(60)}, fake));
+                         MakeMpi(*session, {.bound = std::chrono::seconds(60)}, fake));
   Status status = RunModes(*comm);
   if (status.ok()) return status;
   std::fprintf(stderr, "%s\n", status.message().c_str());

@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/base/host_buffer.h"
 #include "collectives/base/strings.h"
 #include "daemon/autograd/executor.h"
 #include "daemon/autograd/function.h"
 #include "daemon/device/cpu/cpu_context.h"
-#include "daemon/device/host_buffer.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "tests/ranks/rank_data.h"
 

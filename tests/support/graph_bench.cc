@@ -165,6 +165,15 @@ void GraphBench::Prepare(const Options& options) {
   if (seed_input_ >= 0) executor_->BindInput(seed_input_, &kWeight);
 }
 
+std::vector<float> GraphBench::RunAndRead(ValueId y) {
+  graph_.MarkOutput(y);
+  const std::int64_t count = Elements(graph_.value(y).spec.shape);
+  Prepare({});
+  Run();
+  const auto* values = executor_->Output<float>(y);
+  return {values, values + count};
+}
+
 void GraphBench::Run(bool first) {
   // What was there before does not matter: as floats these are NaN.
   for (HostBuffer* memory : {&arena_, &scratch_}) {

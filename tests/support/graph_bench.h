@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "collectives/base/host_buffer.h"
 #include "daemon/autograd/executor.h"
 #include "daemon/autograd/graph.h"
 #include "daemon/device/cpu/cpu_context.h"
-#include "daemon/device/host_buffer.h"
 
 namespace gaccd {
 
@@ -66,6 +66,8 @@ class GraphBench {
 
   // A run; packs the weights before if there are packed ones.
   void Run(bool first = true);
+  // Prepares and runs what was recorded; the values of `y`.
+  std::vector<float> RunAndRead(ValueId y);
   [[nodiscard]] double objective() const { return *executor_->Output<double>(objective_); }
 
   [[nodiscard]] const FlatLayout& layout() const { return layout_; }

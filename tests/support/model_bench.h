@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "daemon/device/host_buffer.h"
+#include "collectives/base/host_buffer.h"
 #include "daemon/replica/model.h"
 #include "daemon/replica/replica.h"
 

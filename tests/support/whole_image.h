@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "daemon/data/image.h"
+#include "daemon/data/images/image.h"
 
 namespace gaccd {
 

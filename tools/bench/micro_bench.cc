@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "collectives/base/host_buffer.h"
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
-#include "daemon/device/host_buffer.h"
 #include "daemon/optim/norm.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/plan/plan.h"

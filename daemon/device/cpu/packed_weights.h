@@ -8,8 +8,8 @@
 #include <dnnl.hpp>
 #include <vector>
 
+#include "collectives/base/host_buffer.h"
 #include "collectives/base/result.h"
-#include "daemon/device/host_buffer.h"
 
 namespace gaccd {
 

@@ -15,6 +15,7 @@
 
 #include "collectives/base/fnv.h"
 #include "collectives/base/hex.h"
+#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/cuda_context.h"
 #include "daemon/device/cuda/matmul_choices.h"
@@ -70,12 +71,9 @@ class Words {
   }
   template <typename Number>
   Number InRange(Number least, Number most) {
-    Number value{};
-    const std::string_view word = Next();
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    good_ = good_ && error == std::errc{} && end == word.data() + word.size() && value >= least &&
-            value <= most;
-    return value;
+    const auto value = ToNumber<Number>(Next());
+    good_ = good_ && value && *value >= least && *value <= most;
+    return value.value_or(Number{});
   }
   std::int64_t Size() { return InRange<std::int64_t>(1, kMaxSize); }
   bool Flag() { return InRange<int>(0, 1) == 1; }

@@ -4,8 +4,8 @@
 #include <variant>
 #include <vector>
 
+#include "collectives/base/number_text.h"
 #include "collectives/base/overloaded.h"
-#include "daemon/inspect/export/number_text.h"
 #include "daemon/inspect/watch/event_stream.h"
 
 namespace gaccd {

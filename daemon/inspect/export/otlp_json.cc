@@ -3,9 +3,9 @@
 #include <map>
 #include <utility>
 
+#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
-#include "daemon/inspect/export/number_text.h"
 #include "daemon/inspect/export/scalars.h"
 #include "daemon/inspect/watch/event_stream.h"
 
@@ -35,7 +35,7 @@ class Batch {
       attempt_ = event.attempt;
       resource_ = Resource(event);
     }
-    const std::string time = NumberText(Nanoseconds(event.at));
+    const std::string time = NumberText(NanosecondsSinceEpoch(event.at));
     bool any = false;
     ForEachScalar(event, [&](const Scalar& scalar) {
       std::string& points = points_[{scalar.name, std::string(scalar.unit)}];

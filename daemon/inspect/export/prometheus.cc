@@ -7,9 +7,9 @@
 #include <map>
 #include <utility>
 
+#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
-#include "daemon/inspect/export/number_text.h"
 #include "daemon/rundir/attempt_name.h"
 
 namespace gaccd {

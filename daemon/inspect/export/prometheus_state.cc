@@ -29,7 +29,7 @@ std::string ComputeDigest(std::string_view text) {
   return Hex(sha.Finish());
 }
 
-std::string Build() { return StrCat(Release(), " ", Revision()); }
+std::string Build() { return StrCat(GaccdVersion(), " ", GaccdRevision()); }
 
 std::uint64_t FileSize(const std::string& path) {
   struct stat info {};

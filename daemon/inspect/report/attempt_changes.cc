@@ -7,9 +7,9 @@
 #include <variant>
 
 #include "collectives/base/files.h"
+#include "collectives/base/number_text.h"
 #include "collectives/base/overloaded.h"
 #include "daemon/config/flat_json.h"
-#include "daemon/inspect/export/number_text.h"
 
 namespace gaccd {
 namespace {

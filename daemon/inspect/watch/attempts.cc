@@ -3,13 +3,13 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 #include <sstream>
 #include <tuple>
 #include <utility>
 
 #include "collectives/base/files.h"
+#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "daemon/inspect/watch/event.h"
 #include "daemon/inspect/watch/line_reader.h"
@@ -90,10 +90,8 @@ Status NoAttempts(const std::string& run_dir) {
 }
 
 bool MatchesFilter(const Attempt& attempt, std::string_view only) {
-  int number = -1;
-  const auto [end, error] = std::from_chars(only.data(), only.data() + only.size(), number);
-  const bool is_number = error == std::errc() && end == only.data() + only.size();
-  return is_number ? attempt.number == number : attempt.name == only;
+  const auto number = ToNumber<int>(only);
+  return number ? attempt.number == *number : attempt.name == only;
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "collectives/base/json.h"
+#include "collectives/base/number_text.h"
 
 namespace gaccd {
 
@@ -147,12 +148,9 @@ constexpr std::array<RenamedKey, 2> kRenamedKeys{
 
 // Converts a JSON number: an integer if written as one that fits, else a double.
 EventValue ParseNumber(std::string_view text) {
-  const char* const end = text.data() + text.size();
-  std::int64_t whole = 0;
-  const auto as_whole = std::from_chars(text.data(), end, whole);
-  if (as_whole.ec == std::errc() && as_whole.ptr == end) return whole;
+  if (const auto whole = ToNumber<std::int64_t>(text)) return *whole;
   double value = 0;
-  const auto as_real = std::from_chars(text.data(), end, value);
+  const auto as_real = std::from_chars(text.data(), text.data() + text.size(), value);
   if (as_real.ec == std::errc()) return value;
   return std::strtod(std::string(text).c_str(), nullptr);  // too small for from_chars
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -12,9 +13,12 @@ using WallTime = std::chrono::system_clock::time_point;
 // Parses "2026-11-20T03:04:05.123456Z", as written by Timestamp(); nullopt for other text.
 [[nodiscard]] std::optional<WallTime> ParseTimestamp(std::string_view text);
 
-// Seconds since 1970.
+// Since 1970.
 [[nodiscard]] inline double SecondsSinceEpoch(WallTime at) {
   return std::chrono::duration<double>(at.time_since_epoch()).count();
+}
+[[nodiscard]] inline std::int64_t NanosecondsSinceEpoch(WallTime at) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
 }
 [[nodiscard]] inline double SecondsBetween(WallTime from, WallTime to) {
   return std::chrono::duration<double>(to - from).count();

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <optional>
+
+#include "collectives/base/number_text.h"
 
 namespace gaccd {
 namespace {
@@ -45,6 +48,18 @@ TEST(StringsTest, FewBytesAreNotZero) {
   EXPECT_EQ(Megabytes(99'999), "100.0 kB");
   EXPECT_EQ(Megabytes(780), "0.8 kB");
   EXPECT_EQ(Megabytes(0), "0.0 MB");
+}
+
+TEST(NumberTextTest, AcceptsCompleteNumbersOnly) {
+  EXPECT_EQ(ToNumber<int>("-17"), -17);
+  EXPECT_EQ(ToNumber<double>("1e3"), 1000);
+  for (const char* text : {"", "+1", " 1", "1 ", "0x1", "1.0", "2147483648"}) {
+    EXPECT_EQ(ToNumber<int>(text), std::nullopt) << text;
+  }
+  EXPECT_EQ(ToCount("9223372036854775807"), std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(ToCount("9223372036854775808"), std::nullopt);
+  EXPECT_EQ(ToCount("-0"), std::nullopt);
+  EXPECT_EQ(ToNumber<double>(NumberText(0.1)), 0.1);
 }
 
 }  // namespace

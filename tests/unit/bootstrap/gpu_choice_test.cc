@@ -52,7 +52,7 @@ TEST(GpuChoice, MoreGpusThanRanks) {
                                       HasSubstr("--ntasks-per-node=8")));
 }
 
-// Runs AgreeOnGpu() with what each rank sees; the error must be the same on all ranks.
+// Runs AssignGpu() with what each rank sees; the error must be the same on all ranks.
 Status Agree(const std::vector<Result<std::vector<GpuFacts>>>& seen, bool sharing,
              int ranks_per_node, std::vector<std::string>* chosen) {
   const auto ranks = static_cast<int>(seen.size());
@@ -62,7 +62,7 @@ Status Agree(const std::vector<Result<std::vector<GpuFacts>>>& seen, bool sharin
   options.ranks_per_node = ranks_per_node;
   ExpectOk(RunThreadRanks(ranks, options, [&](Communicator& over) {
     const auto rank = static_cast<std::size_t>(over.rank());
-    const auto gpu = AgreeOnGpu(over, seen[rank], sharing);
+    const auto gpu = AssignGpu(over, seen[rank], sharing);
     statuses[rank] = gpu.status();
     if (gpu.ok()) (*chosen)[rank] = gpu->uuid;
     return Status::Ok();

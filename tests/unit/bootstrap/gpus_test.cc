@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "collectives/bootstrap/gpu_choice.h"
 #include "collectives/comm/threads.h"
 #include "tests/standin/standin.h"
 #include "tests/support/status_matchers.h"
@@ -41,9 +42,9 @@ TEST(Gpus, ReportsWhyThereIsNone) {
 TEST(Gpus, RefusesOneForTwoRanksUnlessShared) {
   standin::Reset({.devices = 1});
   ExpectOk(RunThreadRanks(2, {}, [](Communicator& over) {
-    EXPECT_THAT(AssignGpu(over, /*allow_sharing=*/false),
+    EXPECT_THAT(AssignGpu(over, FindGpus(), /*allow_sharing=*/false),
                 IsError(ErrorKind::kConfig, "rank 0 on node0 and rank 1 on node0"));
-    const auto shared = AssignGpu(over, /*allow_sharing=*/true);
+    const auto shared = AssignGpu(over, FindGpus(), /*allow_sharing=*/true);
     EXPECT_TRUE(shared.ok());
     return shared.status();
   }));

@@ -1,6 +1,6 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
-#include "daemon/data/column_names.h"
+#include "daemon/data/formats/column_names.h"
 #include "daemon/data/node_share.h"
 #include "tests/support/file_util.h"
 #include "tests/support/status_matchers.h"

@@ -7,9 +7,9 @@
 #include <map>
 #include <tuple>
 
+#include "daemon/data/formats/tokens.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/prefetcher.h"
-#include "daemon/data/tokens.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd {

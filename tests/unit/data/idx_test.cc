@@ -1,4 +1,4 @@
-#include "daemon/data/idx.h"
+#include "daemon/data/formats/idx.h"
 
 #include <sys/stat.h>
 

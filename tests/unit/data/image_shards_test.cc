@@ -1,5 +1,5 @@
 // Images in tar files.
-#include "daemon/data/image_shards.h"
+#include "daemon/data/images/image_shards.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Image files as a data set.
-#include "daemon/data/images.h"
+#include "daemon/data/images/images.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "daemon/data/synthetic.h"
+#include "daemon/data/formats/synthetic.h"
 
 #include <cmath>
 

@@ -1,5 +1,5 @@
 // Sources of token ids: arrays with a row for each sample, and one stream cut into windows.
-#include "daemon/data/tokens.h"
+#include "daemon/data/formats/tokens.h"
 
 #include <cmath>
 #include <numeric>

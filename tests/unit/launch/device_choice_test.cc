@@ -11,7 +11,6 @@
 #include "collectives/comm/threads.h"
 #include "daemon/launch/cpu_bf16.h"
 #include "daemon/launch/dnn_choice.h"
-#include "daemon/launch/gather_text.h"
 #include "daemon/launch/peak_flops.h"
 #include "tests/support/status_matchers.h"
 
@@ -193,19 +192,6 @@ TEST(FindDnnWork, InModelsOfTextAndImages) {
   job.model.architecture = ResnetSpec{.classes = 3};
   EXPECT_FALSE(FindDnnWork(job)->attention);
   EXPECT_TRUE(FindDnnWork(job)->convolution);
-}
-
-TEST(GatherText, AnyLengthAndContent) {
-  const std::vector<std::string> wanted = {"", "a", std::string("x\0\n\xff", 4),
-                                           std::string(70'000, 'z')};
-  ExpectOk(RunThreadRanks(4, {}, [&](Communicator& comm) {
-    const auto texts = GatherText(comm, wanted[static_cast<std::size_t>(comm.rank())]);
-    EXPECT_TRUE(texts.ok());
-    if (texts.ok()) {
-      EXPECT_EQ(*texts, wanted);
-    }
-    return Status::Ok();
-  }));
 }
 
 TEST(CheckModelOnGpu, NeedsNoData) {

@@ -24,15 +24,6 @@ TEST(NumberList, RunsAndSteps) {
   EXPECT_EQ(NumberList({1, 2, 3, 10, 12, 14, 20}), "1-3,10-14:2,20");
 }
 
-TEST(HostList, ExpandsSlurmLists) {
-  EXPECT_EQ(HostList({"n1", "n2", "n3", "n3"}), "n[1-3]");
-  EXPECT_EQ(HostList({"n9", "n10", "n12"}), "n[9-10,12]");
-  EXPECT_EQ(HostList({"node001", "node002", "node100"}), "node[001-002,100]");
-  EXPECT_EQ(HostList({"login", "n7"}), "n7,login");
-  EXPECT_EQ(HostList({"r1n1", "r1n2", "r2n1"}), "r1n[1-2],r2n1");
-  EXPECT_EQ(HostList({"x123456789012345678901234567890"}), "x123456789012345678901234567890");
-}
-
 TEST(RankReport, RoundTrips) {
   RankReport report = MakeReports(2, 2, 2)[3];
   report.gpu_problem = "a = b; \"quoted\"";

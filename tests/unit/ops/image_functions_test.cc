@@ -5,10 +5,10 @@
 #include <cmath>
 #include <limits>
 
+#include "collectives/base/host_buffer.h"
 #include "collectives/base/strings.h"
 #include "daemon/device/cpu/cpu_context.h"
 #include "daemon/device/cpu/detect_bf16.h"
-#include "daemon/device/host_buffer.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/image/channels_last.h"
 #include "daemon/ops/image/conv2d.h"
@@ -263,15 +263,6 @@ TEST_P(ConvolutionTest, RaggedMicroStepsEqualOneBatch) {
   EXPECT_LT(RelativeError(bias_sums, whole.bench.gradient("bias")), 2e-6);
 }
 
-std::vector<float> ImageOutput(GraphBench& bench, ValueId y) {
-  bench.graph().MarkOutput(y);
-  const std::int64_t count = Elements(bench.graph().value(y).spec.shape);
-  bench.Prepare({});
-  bench.Run();
-  const auto* values = bench.executor().Output<float>(y);
-  return {values, values + count};
-}
-
 TEST(ImageFunctionsTest, NoGradientWithoutImages) {
   GraphBench bench;
   const ValueId x = bench.Input("x", {0, 4, 4, 2}, {});
@@ -307,7 +298,7 @@ TEST(ImageFunctionsTest, ImagesAreIndependent) {
     const ValueId norm = bench.Apply(std::make_shared<GroupNorm>(4), {y, gamma, beta});
     const ValueId pooled =
         bench.Apply(std::make_shared<AdaptiveAvgPool2d>(ImagePair{2, 2}), {norm});
-    std::vector<float> values = ImageOutput(bench, pooled);
+    std::vector<float> values = bench.RunAndRead(pooled);
     values.resize(2 * 2 * 16);
     return values;
   };
@@ -321,10 +312,8 @@ TEST(ImageFunctionsTest, NanIsMaximum) {
   const ValueId x = bench.Input("x", {1, 2, 4, 1},
                                 {1, 2, -infinity, -infinity,  //
                                  kNanValue, 9, -infinity, -infinity});
-  const std::vector<float> y = ImageOutput(
-      bench,
-      bench.Apply(std::make_shared<MaxPool2d>(MaxPool2dOptions{.kernel = {2, 2}, .stride = {2, 2}}),
-                  {x}));
+  const std::vector<float> y = bench.RunAndRead(bench.Apply(
+      std::make_shared<MaxPool2d>(MaxPool2dOptions{.kernel = {2, 2}, .stride = {2, 2}}), {x}));
   EXPECT_TRUE(std::isnan(y[0]));
   EXPECT_EQ(y[1], -infinity);
 }
@@ -354,7 +343,7 @@ TEST(ImageFunctionsTest, GroupNormOfALargeMean) {
   const ValueId beta = bench.Parameter("beta", {4}, 0);
   std::ranges::fill(bench.parameter("gamma"), 1.0F);
   const std::vector<float> y =
-      ImageOutput(bench, bench.Apply(std::make_shared<GroupNorm>(2), {x, gamma, beta}));
+      bench.RunAndRead(bench.Apply(std::make_shared<GroupNorm>(2), {x, gamma, beta}));
   for (std::size_t group = 0; group < 4; ++group) {
     double sum = 0;
     double squares = 0;

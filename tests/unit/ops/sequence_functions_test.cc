@@ -26,15 +26,6 @@ namespace {
 
 constexpr float kFloatNan = std::numeric_limits<float>::quiet_NaN();
 
-std::vector<float> RunAndRead(GraphBench& bench, ValueId y) {
-  bench.graph().MarkOutput(y);
-  const std::int64_t count = Elements(bench.graph().value(y).spec.shape);
-  bench.Prepare({});
-  bench.Run();
-  const auto* values = bench.executor().Output<float>(y);
-  return {values, values + count};
-}
-
 // Of ones, `rows` rows of `columns` for each sample.
 std::vector<float> Mask(std::vector<std::int64_t> samples, std::int64_t update,
                         const DropoutOptions& options, std::int64_t rows = 5,
@@ -44,8 +35,8 @@ std::vector<float> Mask(std::vector<std::int64_t> samples, std::int64_t update,
   const ValueId x =
       bench.Input("x", shape, std::vector<float>(static_cast<std::size_t>(Elements(shape)), 1.0F));
   const ValueId ids = bench.Longs("sample_ids", std::move(samples));
-  return RunAndRead(bench, bench.Apply(std::make_shared<Dropout>(options),
-                                       {x, ids, bench.Longs("update", {update})}));
+  return bench.RunAndRead(
+      bench.Apply(std::make_shared<Dropout>(options), {x, ids, bench.Longs("update", {update})}));
 }
 
 TEST(DropoutTest, MaskDependsOnSample) {
@@ -150,14 +141,13 @@ TEST(EmbeddingTest, IdOutOfRangeGivesNanAndNoGradient) {
   const ValueId ids = bench.Ids("ids", {4}, std::vector<std::int32_t>{2, -1, 3, 0});
   const ValueId table = bench.Parameter("table", {3, 2});
   const std::vector<float> y =
-      RunAndRead(bench, bench.Apply(std::make_shared<Embedding>(), {ids, table}));
+      bench.RunAndRead(bench.Apply(std::make_shared<Embedding>(), {ids, table}));
   for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isnan(y[i]), i / 2 == 1 || i / 2 == 2);
 
   GraphBench backward;
   const ValueId dy = backward.Input("dy", {4, 2});
-  const std::vector<float> dtable =
-      RunAndRead(backward, backward.Apply(std::make_shared<EmbeddingGradient>(3),
-                                          {dy, backward.Ids("ids", {4}, {2, -1, 3, 0})}));
+  const std::vector<float> dtable = backward.RunAndRead(backward.Apply(
+      std::make_shared<EmbeddingGradient>(3), {dy, backward.Ids("ids", {4}, {2, -1, 3, 0})}));
   const std::span<const float> g = backward.input(dy);
   EXPECT_EQ(dtable, (std::vector<float>{g[6], g[7], 0, 0, g[0], g[1]}));
 }
@@ -197,11 +187,11 @@ TEST(NumberFunctionTest, Limits) {
     GraphBench bench;
     const ValueId x = bench.Input("x", {4}, {-4, -3, 0, 3});
     const ValueId dy = bench.Input("dy", {4}, {6, 6, 6, 6});
-    return RunAndRead(bench, gradient
-                                 ? bench.Apply(std::make_shared<NumberFunctionGradient>(
-                                                   kind, NumberFunction(kind, a, b).numbers()),
-                                               {dy, x})
-                                 : bench.Apply(std::make_shared<NumberFunction>(kind, a, b), {x}));
+    return bench.RunAndRead(gradient
+                                ? bench.Apply(std::make_shared<NumberFunctionGradient>(
+                                                  kind, NumberFunction(kind, a, b).numbers()),
+                                              {dy, x})
+                                : bench.Apply(std::make_shared<NumberFunction>(kind, a, b), {x}));
   };
   EXPECT_EQ(of(NumberKind::kClamp, -3, 0, false), (std::vector<float>{-3, -3, 0, 0}));
   EXPECT_EQ(of(NumberKind::kClamp, -3, 0, true), (std::vector<float>{0, 6, 6, 0}));
@@ -217,7 +207,7 @@ TEST(NumberFunctionTest, Limits) {
     GraphBench bench;
     const ValueId x = bench.Input("x", {1}, {kFloatNan});
     EXPECT_TRUE(std::isnan(
-        RunAndRead(bench, bench.Apply(std::make_shared<NumberFunction>(kind, -1, 1), {x}))[0]));
+        bench.RunAndRead(bench.Apply(std::make_shared<NumberFunction>(kind, -1, 1), {x}))[0]));
   }
 }
 
@@ -252,7 +242,7 @@ TEST(PoolRowsTest, MeanIsOverLength) {
   const ValueId x = bench.Input("x", {6, 2}, {1, 10, 2, 20, 4, 40, 5, 50, 7, 70, 9, 90});
   const ValueId lengths = bench.Ids("lengths", {2}, {2, 0});
   const std::vector<float> y =
-      RunAndRead(bench, bench.Apply(std::make_shared<PoolRows>(PoolKind::kMean, 3), {x, lengths}));
+      bench.RunAndRead(bench.Apply(std::make_shared<PoolRows>(PoolKind::kMean, 3), {x, lengths}));
   EXPECT_EQ(y, (std::vector<float>{1.5, 15, 0, 0}));
 }
 
@@ -272,7 +262,7 @@ TEST(SequenceFunctionsTest, PropagatesNan) {
       std::vector<float> values(40, 0.5F);
       values[3] = std::copysign(kFloatNan, sign);
       const std::vector<float> y =
-          RunAndRead(bench, bench.Apply(function, {bench.Input("x", {2, 20}, std::move(values))}));
+          bench.RunAndRead(bench.Apply(function, {bench.Input("x", {2, 20}, std::move(values))}));
       EXPECT_TRUE(std::isnan(y[3])) << function->name();
       EXPECT_FALSE(std::isnan(y.back())) << function->name();
     }
@@ -291,7 +281,7 @@ TEST(LayerNormTest, DifficultRows) {
   const ValueId gamma = bench.Input("gamma", {64}, std::vector<float>(64, 2.0F));
   const ValueId beta = bench.Input("beta", {64}, std::vector<float>(64, 0.5F));
   const std::vector<float> y =
-      RunAndRead(bench, bench.Apply(std::make_shared<LayerNorm>(), {input, gamma, beta}));
+      bench.RunAndRead(bench.Apply(std::make_shared<LayerNorm>(), {input, gamma, beta}));
   for (std::size_t i = 0; i < 64; ++i) {
     EXPECT_EQ(y[i], 0.5F);
     EXPECT_FLOAT_EQ(y[64 + i], i % 2 == 0 ? 2.5F : -1.5F);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "collectives/base/process_memory.h"
 #include "daemon/device/cpu/detect_bf16.h"
 #include "tests/support/graph_bench.h"
 #include "tests/support/model_bench.h"

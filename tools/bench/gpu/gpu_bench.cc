@@ -6,10 +6,10 @@
 //   ...} close                                                frees its memory
 //
 // An error is {"error": "..."}; after a CUDA error the process is unusable.
-#include <charconv>
 #include <iostream>
 #include <sstream>
 
+#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "tools/bench/gpu/gpu_case.h"
 
@@ -17,9 +17,8 @@ namespace gaccd {
 
 Result<std::int64_t> CaseArguments::Count(const std::string& name) const {
   const std::string text = Text(name);
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && end == text.data() + text.size() && value >= 1) return value;
+  const auto value = ToNumber<std::int64_t>(text);
+  if (value && *value >= 1) return *value;
   return Status(ErrorKind::kUsage,
                 StrCat(name, ": expected a whole number >= 1, found '", text, "'"));
 }

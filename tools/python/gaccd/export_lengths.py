@@ -20,7 +20,7 @@ MIN_SCALE = 1e-3
 
 
 def cut_lengths(context: int) -> list[int]:
-    """The lengths of daemon/data/tokens.cc: eighths of the context, in whole vectors."""
+    """The lengths of daemon/data/formats/tokens.cc: eighths of the context, in whole vectors."""
     step = -(-context // 128) * 16
     return list(range(step, context, step))
 

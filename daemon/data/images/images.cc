@@ -1,0 +1,200 @@
+#include "daemon/data/images/images.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/file_pattern.h"
+#include "collectives/base/strings.h"
+#include "daemon/data/bad_records.h"
+#include "daemon/data/images/image_folder.h"
+#include "daemon/data/images/row_threads.h"
+#include "daemon/data/mapped_file.h"
+#include "daemon/data/node_share.h"
+#include "daemon/data/several_files.h"
+#include "daemon/data/sources.h"
+#include "daemon/tensor/random.h"
+
+namespace gaccd {
+namespace {
+
+// Larger than numbers of updates, epochs and parameters, the other streams of the seed.
+constexpr std::uint64_t kImageStream = std::uint64_t{1} << 33;
+
+std::uint64_t SampleKey(std::uint64_t seed, std::int64_t epoch, std::int64_t index) {
+  const std::uint64_t of_epoch =
+      StreamKey(StreamKey(seed, kImageStream), static_cast<std::uint64_t>(epoch));
+  return StreamKey(of_epoch, static_cast<std::uint64_t>(index));
+}
+
+// Keeps the ranks that wait for this one informed.
+Status Tick(NodeShare* share) { return share == nullptr ? Status::Ok() : share->Tick(); }
+
+// "3 folders: cat, dog, fox".
+std::string FoldersText(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 8;
+  std::string text = StrCat(names.size(), names.size() == 1 ? " folder" : " folders");
+  for (std::size_t i = 0; i < std::min(kShown, names.size()); ++i) {
+    text += StrCat(i == 0 ? ": " : ", ", Printable(names[i]));
+  }
+  return names.size() > kShown ? text + ", ..." : text;
+}
+
+Result<ImageShards> FindImageFiles(const ImagesSpec& source, const OpenContext& opening) {
+  const auto tick = [&opening] { return Tick(opening.share); };
+  if (IsPattern(source.path)) {
+    GACCD_ASSIGN_OR_RETURN(const auto files, MatchFiles(source.path, opening.folder));
+    std::vector<std::string> paths;
+    for (const auto& [text, path] : files) paths.push_back(path);
+    return OpenShards(paths, source.classes, tick);
+  }
+  GACCD_ASSIGN_OR_RETURN(const std::string path, opening.Locate(source.path));
+  if (IsShards(path)) return OpenShards({path}, source.classes, tick);
+  GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> classes, ListClassFolders(path));
+  if (std::ssize(classes) != source.classes) {
+    return Status(ErrorKind::kData,
+                  StrCat(path, ": expected a folder of images for each class, ", source.classes,
+                         " (images.classes), found ", FoldersText(classes),
+                         classes.empty() ? " (tar files are given as 'FOLDER/*.tar')" : "",
+                         "; data.train and data.eval must have as many folders as images.classes "
+                         "and as the model has classes"));
+  }
+  ImageShards files;
+  GACCD_ASSIGN_OR_RETURN(files.images, ListImages(path, classes, tick));
+  return files;
+}
+
+}  // namespace
+
+struct ImageDataset::Failure {
+  std::atomic<bool> any{false};
+  std::mutex mutex;
+  Status first;
+};
+
+ImageDataset::ImageDataset(ImageShards files, const ImagesSpec& source, ImageTransform transform,
+                           std::unique_ptr<RowThreads> threads)
+    : files_(std::move(files)),
+      transform_(std::move(transform)),
+      spec_(LabelledSample({transform_.channels(), transform_.height(), transform_.width()},
+                           source.classes)),
+      threads_(std::move(threads)),
+      failure_(std::make_unique<Failure>()) {}
+
+ImageDataset::~ImageDataset() = default;
+
+std::int64_t ImageDataset::size() const { return std::ssize(files_.images); }
+
+std::string ImageDataset::ImageName(std::int64_t index) const {
+  const ImageFile& image = file(index);
+  if (image.shard < 0) return image.path;
+  return StrCat(files_.shards[static_cast<std::size_t>(image.shard)].path, ": ", image.path);
+}
+
+Status ImageDataset::CheckUnchanged() const {
+  for (const Shard& shard : files_.shards) GACCD_RETURN_IF_ERROR(shard.file->CheckUnchanged());
+  return ReadError();
+}
+
+Result<ImageParameters> ImageDataset::Read(std::int64_t index, std::uint64_t seed,
+                                           std::int64_t epoch, float* features) const {
+  const ImageFile& from = file(index);
+  std::shared_ptr<const MappedFile> own;
+  std::span<const std::byte> bytes;
+  if (from.shard < 0) {
+    GACCD_ASSIGN_OR_RETURN(own, MappedFile::Open(from.path));
+    bytes = own->bytes();
+  } else {
+    bytes = files_.shards[static_cast<std::size_t>(from.shard)].file->bytes().subspan(
+        static_cast<std::size_t>(from.offset), static_cast<std::size_t>(from.bytes));
+  }
+  ImageParameters drawn;
+  const NeededPart draw = [&](std::int64_t height, std::int64_t width) -> Result<Box> {
+    GACCD_ASSIGN_OR_RETURN(drawn, transform_.Draw(height, width, SampleKey(seed, epoch, index)));
+    return drawn.from;
+  };
+  GACCD_ASSIGN_OR_RETURN(
+      const ImagePart part,
+      DecodeImagePart(ImageName(index), bytes, transform_.channels(), draw, !checked_));
+  if (features == nullptr) return drawn;
+  ImageParameters of_part = drawn;
+  of_part.from = part.part;
+  transform_.Apply(part.image, of_part, features);
+  return drawn;
+}
+
+void ImageDataset::Gather(std::span<const std::int64_t> indices, const BatchView& out) const {
+  const auto row = static_cast<std::size_t>(spec_.tensors[0].elements());
+  threads_->ForEach(indices.size(), [&](std::size_t i) {
+    float* features = out.tensor<float>(0) + i * row;
+    out.tensor<std::int32_t>(1)[i] = file(indices[i]).label;
+    const auto read = Read(indices[i], out.run.seed, out.run.RowEpoch(i), features);
+    if (read.ok()) return;
+    std::fill_n(features, row, std::numeric_limits<float>::quiet_NaN());
+    const std::lock_guard lock(failure_->mutex);
+    if (!failure_->any) failure_->first = read.status();
+    failure_->any = true;
+  });
+}
+
+Status ImageDataset::ReadError() const {
+  if (!failure_->any) return Status::Ok();
+  const std::lock_guard lock(failure_->mutex);
+  return failure_->first;
+}
+
+Status ImageDataset::CheckAll(const std::function<Status(std::int64_t, Status)>& bad,
+                              const std::function<Status()>& tick) const {
+  constexpr std::int64_t kPart = 64;
+  std::vector<Status> found(kPart);
+  for (std::int64_t first = 0; first < size(); first += kPart) {
+    const std::int64_t count = std::min(kPart, size() - first);
+    threads_->ForEach(static_cast<std::size_t>(count), [&](std::size_t i) {
+      found[i] = Read(first + static_cast<std::int64_t>(i), 0, 0, nullptr).status();
+    });
+    for (std::int64_t i = 0; i < count; ++i) {
+      Status& status = found[static_cast<std::size_t>(i)];
+      if (!status.ok()) GACCD_RETURN_IF_ERROR(bad(first + i, std::move(status)));
+    }
+    GACCD_RETURN_IF_ERROR(tick());
+  }
+  return Status::Ok();
+}
+
+Result<std::unique_ptr<ImageDataset>> OpenImages(const ImagesSpec& source,
+                                                 const OpenContext& opening) {
+  GACCD_ASSIGN_OR_RETURN(ImageTransform transform, ImageTransform::Make(source, opening.normalize));
+  GACCD_ASSIGN_OR_RETURN(ImageShards files, FindImageFiles(source, opening));
+  GACCD_ASSIGN_OR_RETURN(auto threads, RowThreads::Start(source.threads));
+  return std::make_unique<ImageDataset>(std::move(files), source, std::move(transform),
+                                        std::move(threads));
+}
+
+OpenedDataset OpenSource(const ImagesSpec& source, const OpenContext& opening) {
+  GACCD_ASSIGN_OR_RETURN(auto images, OpenImages(source, opening));
+  BadRecords bad(opening.rules);
+  for (const DamagedLabel& label : images->damaged_labels()) {
+    GACCD_RETURN_IF_ERROR(bad.Add(label.sample, label.why));
+  }
+  NodeShare* share = opening.share;
+  const auto* center = std::get_if<CenterCropSpec>(&source.crop);
+  const std::string known = StrCat(
+      "images ", images->transform().height(), " ", images->transform().width(), " ",
+      center == nullptr ? -1 : center->resize, " ", images->size(), " ", images->ImageName(0));
+  if (source.decode_all && (share == nullptr || !share->IsChecked(known))) {
+    bool good = true;
+    const auto add = [&](std::int64_t sample, Status damage) {
+      good = false;
+      return damage.kind() == ErrorKind::kData ? bad.Add(sample, std::move(damage)) : damage;
+    };
+    GACCD_RETURN_IF_ERROR(images->CheckAll(add, [share] { return Tick(share); }));
+    if (good && share != nullptr) share->MarkChecked(known);
+  }
+  if (source.decode_all) images->SetFilesChecked();
+  return std::move(bad).Skip(std::move(images));
+}
+
+}  // namespace gaccd

@@ -1,0 +1,74 @@
+// A data set of images, as files or in tar files. Unlike other data sets it reads and decodes in
+// Gather().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "daemon/data/dataset.h"
+#include "daemon/data/images/image_shards.h"
+#include "daemon/data/images/image_transform.h"
+
+namespace gaccd {
+
+class RowThreads;
+struct OpenContext;
+
+class ImageDataset final : public Dataset {
+ public:
+  // REQUIRES: a checked source and at least one image.
+  ImageDataset(ImageShards files, const ImagesSpec& source, ImageTransform transform,
+               std::unique_ptr<RowThreads> threads);
+  ~ImageDataset() override;
+
+  [[nodiscard]] std::int64_t size() const override;
+  [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
+  // Checks tar files only, and returns ReadError().
+  [[nodiscard]] Status CheckUnchanged() const override;
+  [[nodiscard]] Status ReadError() const override;
+  // If an image cannot be read, its features are NaN, so that they are not trained on.
+  void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override;
+
+  // Decodes and transforms sample `index` as Gather() in that epoch; writes its features unless
+  // null. kData and kIo, with the file, if it cannot be read. Thread-safe.
+  Result<ImageParameters> Read(std::int64_t index, std::uint64_t seed, std::int64_t epoch,
+                               float* features) const;
+  [[nodiscard]] const ImageTransform& transform() const { return transform_; }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const { return file(index).label; }
+  // The path of the image; in a tar file "shard.tar: 17.jpg".
+  [[nodiscard]] std::string ImageName(std::int64_t index) const;
+  // For tar files: images with invalid labels.
+  [[nodiscard]] std::span<const DamagedLabel> damaged_labels() const { return files_.damaged; }
+
+  // Declares that all files were read completely, by this or another rank of the node: Gather() and
+  // Read() then only decode what they need. REQUIRES: no other thread uses the set.
+  void SetFilesChecked() { checked_ = true; }
+
+  // Reads all images and calls bad(index, why) for each that cannot be read, in order; stops at an
+  // error of `bad` or of `tick`, which is called regularly.
+  Status CheckAll(const std::function<Status(std::int64_t, Status)>& bad,
+                  const std::function<Status()>& tick) const;
+
+ private:
+  [[nodiscard]] const ImageFile& file(std::int64_t index) const {
+    return files_.images[static_cast<std::size_t>(index)];
+  }
+
+  ImageShards files_;  // for plain files only images
+  ImageTransform transform_;
+  SampleSpec spec_;
+  std::unique_ptr<RowThreads> threads_;
+  bool checked_ = false;
+  struct Failure;
+  std::unique_ptr<Failure> failure_;  // the first error of Gather()
+};
+
+// Lists the files of a source, without opening them, or indexes its tar files. Errors: kConfig for
+// the normalisation; those of ListImages() and OpenShards(); kData if the number of folders is not
+// source.classes.
+Result<std::unique_ptr<ImageDataset>> OpenImages(const ImagesSpec& source,
+                                                 const OpenContext& opening);
+
+}  // namespace gaccd

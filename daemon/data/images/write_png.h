@@ -1,0 +1,14 @@
+// Writes images as PNG files.
+#pragma once
+
+#include <string>
+
+#include "collectives/base/result.h"
+#include "daemon/data/images/image.h"
+
+namespace gaccd {
+
+// kIo with the reason.
+Status WritePng(const Image& image, const std::string& path);
+
+}  // namespace gaccd
