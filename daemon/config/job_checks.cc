@@ -299,9 +299,6 @@ Status CheckPipeline(const Job& job) {
 
 Status CheckGivenJob(const Job& job) {
   GACCD_RETURN_IF_ERROR(CheckClassNames(job.data));
-  if (!job.data.column_name.empty() && !std::holds_alternative<CsvSpec>(job.data.train)) {
-    return Bad("data.column_name: names the columns of csv, expected data.train csv");
-  }
   if (job.data.mix_group != DataSpec().mix_group && !job.data.mixup && !job.data.cutmix) {
     return Bad(StrCat("data.mix_group: needs mixup or cutmix, found ", job.data.mix_group,
                       " and neither"));

@@ -194,7 +194,6 @@ TEST(JobOverlayTest, RefusesDuplicateClassesAndFieldsWithoutEffect) {
   EXPECT_THAT(given(names + "class_name: '9'"), IsError(ErrorKind::kConfig, "found '9' twice"));
   EXPECT_THAT(given("mix_group: 8"), IsError(ErrorKind::kConfig, "needs mixup or cutmix, found 8"));
   EXPECT_OK(given("mix_group: 8 mixup { alpha: 1 }").status());
-  EXPECT_THAT(given("column_name: 'a'"), IsError(ErrorKind::kConfig, "expected data.train csv"));
 }
 
 TEST(JobOverlayTest, PredictionNeedsNoTargets) {

@@ -83,12 +83,15 @@ TEST(ModelTest, RefusalsNameJobField) {
 
 // Each array has its own vocabulary, and its own table.
 TEST(ModelTest, ChecksVocabularyOfEveryTable) {
-  const auto tower = [](const char* input, std::int64_t rows) {
-    return TowerSpec{input, {{"id", EmbeddingSpec{rows, 3}}, {"flatten", FlattenSpec{}}}};
+  const auto tower = [](const char* input, std::int64_t rows, std::int64_t ids) {
+    return TowerSpec{input,
+                     {{"id", EmbeddingSpec{rows, 3}},
+                      {"flatten", FlattenSpec{}},
+                      {"fc", LinearSpec{3 * ids, 5, true}}}};
   };
   const ModelSpec spec{.loss = ContrastiveSpec{},
                        .architecture = DualEncoderSpec{
-                           .a = tower("tokens", 20), .b = tower("user", 500), .width = 4}};
+                           .a = tower("tokens", 20, 6), .b = tower("user", 500, 1), .width = 4}};
   SampleSpec sample{.tensors = {{"tokens", DType::kI32, {6}}, {"user", DType::kI32, {1}}},
                     .vocabulary = 20,
                     .other_vocabularies = {{"user", 500}}};
