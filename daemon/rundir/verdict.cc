@@ -267,7 +267,7 @@ RunStatus WithStatusOfRankZero(RunStatus last, const std::string& path) {
   const auto text = ReadSmallFile(path, ErrorKind::kData);
   std::optional<RunStatus> before = text.ok() ? ReadStatus(*text) : std::nullopt;
   if (!before || before->attempt_dir != last.attempt_dir) return last;
-  before->identity = last.identity;
+  if (!last.identity.host.empty()) before->identity = last.identity;
   if (last.last.step > before->last.step) {
     last.last.rates = before->last.rates;
     before->last = last.last;
