@@ -24,7 +24,6 @@ Status Usage(std::string message) { return {ErrorKind::kUsage, std::move(message
 
 // The plan is for the nodes and ranks of gaccd's own flags; sbatch must not allocate others.
 Status CheckJobShape(const Flags& flags) {
-  constexpr char kNoLetter = '\0';
   const auto check = [&](std::string_view name, char letter, std::int64_t planned,
                          std::string_view flag) -> Status {
     const auto found = FindOption(flags.words, name, letter);
@@ -34,7 +33,7 @@ Status CheckJobShape(const Flags& flags) {
                         "; set ", flag, " before --"));
   };
   GACCD_RETURN_IF_ERROR(check("--nodes", 'N', flags.nodes.value_or(kDefaultNodes), "--nodes"));
-  return check("--ntasks-per-node", kNoLetter, flags.gpus_per_node.value_or(kDefaultGpusPerNode),
+  return check("--ntasks-per-node", '\0', flags.gpus_per_node.value_or(kDefaultGpusPerNode),
                "--gpus-per-node");
 }
 

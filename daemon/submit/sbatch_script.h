@@ -53,9 +53,9 @@ inline constexpr std::string_view kJobFile = "/submit.txtpb";
 [[nodiscard]] std::string SbatchWord(std::string_view text);
 
 // The value of an option of sbatch; with name "--time" and letter 't' from "--time=5", "--time 5",
-// "-t5" and "-t 5". The last one wins.
+// "-t5" and "-t 5". The last one wins. letter '\0': it has none.
 [[nodiscard]] std::optional<std::string> FindOption(const std::vector<std::string>& words,
-                                                    std::string_view name, char letter);
+                                                    std::string_view name, char letter = '\0');
 
 // Replaces characters other than [A-Za-z0-9._-] by _.
 [[nodiscard]] std::string SafeJobName(std::string_view run);

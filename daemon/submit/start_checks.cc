@@ -16,8 +16,6 @@
 namespace gaccd {
 namespace {
 
-constexpr char kNoLetter = '\0';
-
 // The value of --mem, for example "4G", in MiB. Empty for 0, which is the whole node, or if
 // invalid.
 std::optional<std::int64_t> ParseSbatchMemory(const std::optional<std::string>& text) {
@@ -80,7 +78,7 @@ Result<std::optional<std::int64_t>> GivenTimeLimit(const Flags& flags) {
 Result<std::vector<std::string>> StartProblems(const Flags& flags, const Job& job,
                                                const SiteOutputs& site, bool gpus) {
   JobShape shape{.nodes = CountNodes(flags),
-                 .memory_mib = ParseSbatchMemory(FindOption(flags.words, "--mem", kNoLetter))};
+                 .memory_mib = ParseSbatchMemory(FindOption(flags.words, "--mem"))};
   GACCD_ASSIGN_OR_RETURN(shape.time_limit_s, GivenTimeLimit(flags));
   std::vector<std::string> problems = StartWarnings(site, GetPartition(flags), shape);
   const std::int64_t ranks = flags.gpus_per_node.value_or(kDefaultGpusPerNode);
