@@ -65,6 +65,7 @@ std::vector<GraphOp> NumberOps() {
       {"sin", 1, 0, 0, {}, RecordFunction<NumberKind::kSin>},
       {"cos", 1, 0, 0, {}, RecordFunction<NumberKind::kCos>},
       {"erf", 1, 0, 0, {}, RecordFunction<NumberKind::kErf>},
+      {"floor", 1, 0, 0, {}, RecordFunction<NumberKind::kFloor>},
       {"clamp", 1, 0, 0, {any("least"), any("most")}, RecordLimits<NumberKind::kClamp>},
       {"hardtanh", 1, 0, 0, {any("least"), any("most")}, RecordLimits<NumberKind::kHardtanh>},
       {"equal", 1, 0, 0, {any("to")}, RecordEqual},

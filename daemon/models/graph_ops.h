@@ -5,6 +5,7 @@
 //   scale(x) factor, shift(x) amount    y = factor x, y = x + amount
 //   power(x) exponent;  exp(x), log(x), sin(x), cos(x), erf(x), hardsigmoid(x)
 //   root(x)                             square root with gradient 0 at 0, for norms
+//   floor(x)                            without a gradient
 //   clamp(x), hardtanh(x) least, most   differ in the gradient at the limits
 //   equal(x) to, less(x) than           1 where true, else 0
 //   numbers(ids)                        the ids of an input as f32

@@ -1,6 +1,8 @@
 """What the tests of the exporter begin with: a Python that has PyTorch, and the package of tools/python."""
 import os
 import sys
+import tempfile
+import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,3 +28,30 @@ def open_exporter(needs):
     import gaccd
     torch.set_num_threads(1)
     return gaccd
+
+
+class ExportTest(unittest.TestCase):
+    """Modules, each exported and compared with PyTorch by gaccd.verify; after open_exporter(). sys.argv[1] is gaccd."""
+    def setUp(self):
+        import torch
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.dir = Path(folder.name)
+        torch.manual_seed(5)
+
+    def verify(self, model, example):
+        import gaccd
+        gaccd.export(model, example, self.dir / "model")
+        return gaccd.verify(model, self.dir / "model", gaccd=sys.argv[1])
+
+    def check_model(self, model, example, tolerance=1e-5):
+        found = self.verify(model, example)
+        self.assertTrue(found.ok, found)
+        self.assertLess(found.largest.gaccd, max(tolerance, 4 * found.largest.pytorch), found)
+
+    def refusal_of(self, model, example):
+        import gaccd
+        with self.assertRaises(gaccd.ExportError) as refused:
+            gaccd.export(model, example, self.dir / "refused")
+        self.assertFalse((self.dir / "refused").exists())
+        return str(refused.exception)

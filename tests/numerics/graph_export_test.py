@@ -141,9 +141,9 @@ class GraphExport(unittest.TestCase):
         self.assertIn("draws random numbers", self.refusal(lambda fc, x: fc(x) + torch.randn_like(x[:, :3]), x))
         self.assertIn("stops a gradient", self.refusal(lambda fc, x: fc(x) * fc(x).detach(), x))
         self.assertIn("torch.no_grad() or inference_mode() over a trained", self.refusal(lambda fc, x: fc(x) * torch.no_grad()(fc)(x), x))
-        for quotient in (lambda y: torch.div(y, 0.5, rounding_mode="floor"), lambda y: torch.div(1, y, rounding_mode="trunc"),
-                         lambda y: y // 0.5):
-            self.assertRegex(self.refusal(lambda fc, x: quotient(fc(x)), x), r"rounds what depends on data.*_test.py:\d+$")
+        for quotient in (lambda y: torch.div(y, y + 9, rounding_mode="floor"), lambda y: torch.div(1, y, rounding_mode="trunc"),
+                         lambda y: y % torch.arange(1.0, 4.0)):
+            self.assertRegex(self.refusal(lambda fc, x: quotient(fc(x)), x), r"divides by what depends on data.*_test.py:\d+$")
         for mask in (lambda ids: ~ids, lambda ids: ids & (ids > 1), lambda ids: (ids > 1) | ids):
             self.assertIn("expected masks of torch.bool, as x != 0 is one", self.refusal(
                 lambda fc, x: fc(x) * mask((x > 0).long())[:, :3], x))

@@ -5,47 +5,24 @@ skipped: exit code 77.
 """
 import subprocess
 import sys
-import tempfile
 import unittest
-from pathlib import Path
 
-from exporter import open_exporter
+from exporter import ExportTest, open_exporter
 
 
-class GraphOperations(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.dir = Path(folder.name)
-        torch.manual_seed(5)
-
+class GraphOperations(ExportTest):
     def check(self, formulas, sizes=(4,), tolerance=1e-5, table=False):
         """Each formula(model, y) of y [samples, 6] between two linear layers; its result has 6 values for each sample."""
         for name, formula in formulas.items():
             with self.subTest(formula=name):
                 self.check_model(Between(formula, table), torch.randn(2, *sizes), tolerance)
 
-    def verify(self, model, example):
-        gaccd_export.export(model, example, self.dir / "model")
-        return gaccd_export.verify(model, self.dir / "model", gaccd=GACCD)
-
     def exported(self, model):
         gaccd_export.export(model, torch.randn(2, 4), self.dir / "other")
         return self.dir / "other"
 
-    def check_model(self, model, example, tolerance=1e-5):
-        found = self.verify(model, example)
-        self.assertTrue(found.ok, found)
-        self.assertLess(found.largest.gaccd, max(tolerance, 4 * found.largest.pytorch), found)
-
     def refusal(self, formula, sizes=(4,)):
         return self.refusal_of(Between(formula), torch.randn(2, *sizes))
-
-    def refusal_of(self, model, example):
-        with self.assertRaises(gaccd_export.ExportError) as refused:
-            gaccd_export.export(model, example, self.dir / "refused")
-        self.assertFalse((self.dir / "refused").exists())
-        return str(refused.exception)
 
     def test_limits_and_means(self):
         self.check({
@@ -248,7 +225,7 @@ class GraphOperations(unittest.TestCase):
             one, other = (torch.nn.Parameter(torch.ones(4)) for _ in range(2))
             self.check_model(Calls(lambda m, x: m.fc(best(torch.stack((m.one * (x > 0), m.other * (x > 0)), 1)) + x), one=one,
                                    other=other, fc=torch.nn.Linear(4, 3)), torch.randn(2, 4))
-        self.assertIn("over all dimensions", self.refusal(lambda m, y: y * m.weight.max()))
+        self.check({"of all values": lambda m, y: y / m.weight.abs().max() + y * m.weight.amin()})
         self.assertIn("which counts samples", self.refusal(lambda m, y: y.softmax(0)))
 
     def test_the_largest_values_and_places_that_data_say(self):
@@ -469,56 +446,76 @@ class GraphOperations(unittest.TestCase):
         self.assertTrue(found.ok, found)
         self.assertIn("differences from PyTorch in single precision", str(found))
 
-    def test_images(self):
-        nn = torch.nn
+    def test_what_is_no_activation_far_from_0(self):
+        f = torch.nn.functional
+        for formula in (lambda m, y: y.tanh() + f.relu(y - 10), lambda m, y: y.tanh() * (1 + f.relu(y - 9)), lambda m, y: y.sigmoid() + f.relu(-25 - y)):
+            self.assertIn('op: "relu"', (self.exported(Between(formula)) / "graph.txtpb").read_text())
 
-        class Resized(nn.Conv2d):
-            def __init__(self, how):
-                super().__init__(3, 4, 1)
-                self.how = how
+    def test_norms_and_attention_of_parameters(self):
+        p = torch.nn.Parameter(torch.randn(1, 3, 4))
+        attention = torch.nn.functional.scaled_dot_product_attention
+        self.check_model(Calls(lambda m, x: m.fc(x) + attention(m.p, m.p, m.p).mean((0, 1)), p=p, fc=torch.nn.Linear(4, 4)), torch.randn(2, 4))
+        for rows in (lambda m, x: torch.zeros(x.shape[0], 3, 4) + m.p, lambda m, x: m.p.expand(x.shape[0], 3, 4)):
+            self.check_model(Calls(lambda m, x: m.fc(x) + m.bn(rows(m, x)).mean(1), p=p, bn=torch.nn.BatchNorm1d(3), fc=torch.nn.Linear(4, 4)),
+                             torch.randn(2, 4))
+        self.assertIn("does not depend on samples", self.refusal_of(
+            Calls(lambda m, x: m.fc(x) + m.bn(m.p).mean((0, 1)), p=p, bn=torch.nn.BatchNorm1d(3), fc=torch.nn.Linear(4, 4)), torch.randn(2, 4)))
+        self.assertIn("over 300 places", self.refusal_of(Calls(lambda m, x: m.fc(x) * x.topk(4)[1], fc=torch.nn.Linear(300, 4)), torch.randn(2, 300)))
 
-            def forward(self, x):
-                return nn.functional.interpolate(super().forward(x), **self.how).mean((2, 3))
-        for change in (nn.AdaptiveMaxPool2d((3, 2)), nn.AdaptiveMaxPool2d(1)):
-            with self.subTest(change=str(change)):
-                self.check_image(change)
-        for how in (dict(size=(4, 5), mode="bicubic", antialias=True), dict(scale_factor=0.5, mode="bilinear", antialias=True)):
-            with self.subTest(how=how):
-                self.check_model(Resized(how), torch.randn(2, 3, 9, 8))
-        self.assertIn("expected sizes that divide", self.refusal_of(
-            nn.Sequential(nn.Conv2d(3, 4, 1), nn.AdaptiveMaxPool2d(2), nn.Flatten()), torch.randn(2, 3, 9, 8)))
+    def test_rounding(self):
+        self.check({
+            "floor": lambda m, y: y * (3 * y).floor(), "ceil": lambda m, y: y * (3 * y).ceil(), "trunc": lambda m, y: y * (3 * y).trunc(),
+            "round": lambda m, y: y * (3 * y).round(), "frac": lambda m, y: (3 * y).frac(), "integers": lambda m, y: y * (3 * y).long(),
+            "remainder": lambda m, y: (5 * y) % 0.7 + (5 * y) % -0.7, "fmod": lambda m, y: torch.fmod(5 * y, 0.7),
+            "quotients": lambda m, y: y * torch.div(5 * y, -0.7, rounding_mode="trunc") + torch.div(5 * y, 0.7, rounding_mode="floor")})
 
-    def test_convolutions_by_computed_weights(self):
-        nn, f = torch.nn, torch.nn.functional
-        weight_norm = nn.utils.parametrizations.weight_norm
-
-        class Standardized(nn.Conv2d):
-            def forward(self, x):
-                weight = f.batch_norm(self.weight.view(1, len(self.weight), -1), None, None, training=True, eps=1e-4)
-                return f.conv2d(x, weight.view_as(self.weight), self.bias * 2, self.stride, self.padding, self.dilation, self.groups)
-        for conv, sizes in ((Standardized(4, 8, 3, stride=2, padding=1), (9, 8)), (Standardized(4, 8, (1, 3), dilation=2, groups=2), (9, 8)),
-                            (weight_norm(nn.Conv2d(4, 8, 1)), (9, 8)), (weight_norm(nn.ConvTranspose2d(4, 8, 3, 2, groups=2)), (4, 5)),
-                            (weight_norm(nn.Conv1d(4, 8, 3)), (9,)), (weight_norm(nn.ConvTranspose1d(4, 8, 3, 2)), (9,))):
-            with self.subTest(conv=str(conv)):
-                model = nn.Sequential(nn.Flatten(2), nn.Conv1d(4, 4, 1), nn.Unflatten(2, sizes), conv, nn.Tanh(), nn.Flatten(), nn.LazyLinear(3))
-                model(torch.randn(2, 4, *sizes))
-                self.check_model(model, torch.randn(2, 4, *sizes))
-
-        class OfSamples(nn.Conv2d):
-            def forward(self, x):
-                return f.conv2d(self.weight[:1], x).view(-1, 4)
-        self.assertIn("weight depends on the sample", self.refusal_of(OfSamples(3, 3, 4), torch.randn(2, 3, 3, 3)))
-
-    def check_image(self, change):
-        class Changed(torch.nn.Module):
-            def __init__(self):
+        class Buckets(torch.nn.Module):
+            def __init__(self, bucket, count):
                 super().__init__()
-                self.conv, self.change, self.fc = torch.nn.Conv2d(3, 4, 1), change, torch.nn.Linear(4, 5)
+                self.bucket, self.rows, self.fc = bucket, torch.nn.Embedding(count, 4), torch.nn.Linear(28, 3)
 
-            def forward(self, x):
-                x = self.change(self.conv(x))
-                return self.fc((x.square() * torch.arange(1, 1 + x.shape[3])).mean((2, 3)))
-        self.check_model(Changed(), torch.randn(2, 3, 9, 8))
+            def forward(self, ids):
+                return self.fc(self.rows(self.bucket(ids)).flatten(1))
+        halves = torch.tensor([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5])  # of two integers the even one
+        ids = torch.randint(0, 10_000, (2, 7))
+        for name, bucket, count in (
+                ("%", lambda ids: ids % 13, 13), ("//", lambda ids: ids // 769, 14), ("hashed", lambda ids: (ids * 31 + 5) % 17, 17),
+                ("below 0", lambda ids: (ids - 5_000) % 7, 7), ("of -", lambda ids: 6 + (ids - 5_000) % -7, 7),
+                ("fmod", lambda ids: torch.fmod(ids - 5_000, 7) + 6, 13), ("multiples", lambda ids: (ids % 100 * 49) // 49, 100),
+                ("halves", lambda ids: (ids % 2 + halves + 3).round().long(), 9), ("scaled", lambda ids: (ids * 0.0013).long(), 14)):
+            with self.subTest(bucket=name):
+                self.check_model(Buckets(bucket, count), ids)
+        for refused, why in ((lambda m, y: y % 0, "divides by 0"), (lambda m, y: y // 0.5, "has no gradient in PyTorch"),
+                             (lambda m, y: y.round(decimals=2), "to 2 decimals, expected none")):
+            self.assertIn(why, self.refusal(refused))
+
+    def test_places_of_pairs(self):
+        self.check({
+            "diagonals": lambda m, y: (y[:, :, None] * y[:, None]).diagonal(dim1=1, dim2=2) + y.sum(1, keepdim=True),
+            "another diagonal": lambda m, y: torch.nn.functional.pad((y[:, :, None] * m.weight).diagonal(-2, 2, 1), (1, 1)),
+            "median": lambda m, y: y * y.view(-1, 2, 3).median(2).values.sum(1, keepdim=True) + y.median(1, keepdim=True)[0],
+            "its place": lambda m, y: y * y.median(1, keepdim=True)[1],
+            "cdist": lambda m, y: torch.cdist(y.view(-1, 3, 2), m.weight.view(3, 2) + y.view(-1, 3, 2)).sum(2).repeat(1, 2)})
+        self.assertIn("with p 1, expected 2", self.refusal(lambda m, y: torch.cdist(y.view(-1, 3, 2), y.view(-1, 3, 2), 1).sum(2).repeat(1, 2)))
+
+    def test_names_and_rows_of_parameters(self):
+        def named(name, formula, *sizes):
+            return Calls(formula, **{name: torch.nn.Parameter(torch.randn(*sizes)), "fc": torch.nn.Linear(4, 3)})
+        for model in (named("mean", lambda m, x: m.fc((x - m.mean) * x.mean(1, keepdim=True)), 4),
+                      Calls(lambda m, x: m.fc(x * m.add[0] + m.add[1] + x.sin().cos()), fc=torch.nn.Linear(4, 3),
+                            add=torch.nn.ParameterList([torch.randn(4), torch.randn(4)])),
+                      named("p", lambda m, x: m.fc(x + m.p[:, 0].sum(0)), 2, 3, 4), named("p", lambda m, x: m.fc(x + m.p.mean(1).sum(0)), 2, 3, 4)):
+            self.check_model(model, torch.randn(2, 4))
+        table = torch.nn.Embedding(9, 4)
+        for formula in (lambda m, x: m.fc(x[:, :3, None] + m.table(torch.arange(3))).sum(1),
+                        lambda m, x: m.fc(x[:, None] + m.table(torch.arange(3))).flatten(1)):
+            self.check_model(Calls(formula, table=table, fc=torch.nn.Linear(4, 3)), torch.randn(2, 4))
+        taken = named("features", lambda m, x: m.fc(x * m.features), 4)
+        self.assertIn("a parameter has the name of the data", self.refusal_of(taken, torch.randn(2, 4)))
+        pair = torch.nn.Bilinear(4, 4, 3)
+        for inputs, why in (({"q": "a"}, "expected names of arguments"), ({"input1": "a", "input2": "a"}, "expected other data for each")):
+            with self.assertRaisesRegex(gaccd_export.ExportError, why):
+                gaccd_export.export(pair, (torch.randn(2, 4), torch.randn(2, 4)), self.dir / "refused", inputs=inputs)
 
     def test_rounding_makes_no_samples_depend_on_each_other(self):
         gaccd_export.export(Doubles(16), torch.randn(5, 96), self.dir / "doubles")

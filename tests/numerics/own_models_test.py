@@ -36,8 +36,8 @@ epochs: {UPDATES * BATCH // SAMPLES}
 """
 
 
-def images(make, size=32):
-    return make, lambda: ({"features": torch.randn(SAMPLES, 3, size, size)}, torch.randint(CLASSES, (SAMPLES,)))
+def images(make, size=32, frames=()):
+    return make, lambda: ({"features": torch.randn(SAMPLES, 3, *frames, size, size)}, torch.randint(CLASSES, (SAMPLES,)))
 
 
 def texts(make, per_token=False):
@@ -53,7 +53,7 @@ def models():
     import timm
     import torchvision.models as vision
     import transformers as hf
-    nn, sizes = torch.nn, {"num_classes": CLASSES}
+    nn, video, sizes = torch.nn, vision.video.resnet, {"num_classes": CLASSES}
     text = {"vocab_size": WORDS, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
             "max_position_embeddings": LENGTH + 4}
     labels = {**text, "num_labels": CLASSES, "attention_dropout": 0.0}
@@ -118,6 +118,8 @@ def models():
         "bit": images(lambda: timm.models.ResNetV2([1, 1], [32, 64], stem_chs=16, norm_layer=partial(
             timm.layers.GroupNormAct, num_groups=4), stem_type="fixed", **sizes)),
         "mlp-mixer": images(lambda: timm.models.MlpMixer(**small, num_blocks=2)),
+        "video resnet": images(lambda: video.VideoResNet(video.BasicBlock, [video.Conv3DSimple] * 4, [1] * 4, video.BasicStem, **sizes),
+                               16, [4]),
         "lstm": images(Recurrent), "u-net": images(UNet), "shared block": images(Shared),
         "bert": texts(lambda: hf.BertForSequenceClassification(hf.BertConfig(**bert))),
         "roberta": texts(lambda: hf.RobertaForSequenceClassification(hf.RobertaConfig(**bert))),

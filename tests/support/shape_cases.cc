@@ -217,6 +217,16 @@ const GraphCase kShapeCases[] = {
      [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kCos, 0); }},
     {"erf",
      [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kErf, 0); }},
+    {"floor",  // 1 in all places: finite differences of a step would be large
+     [](GraphBench& b, const CaseSize& s) {
+       const ValueId x = Value(b, s, "x", {s.rows, s.in}, 0.01);
+       const auto number = [&](NumberKind kind, double a, double add, ValueId of) {
+         return b.Apply(std::make_shared<NumberFunction>(kind, a, add), {of});
+       };
+       const ValueId steps =
+           number(NumberKind::kFloor, 0, 0, number(NumberKind::kAffine, 1, 1.5, x));
+       return DistanceToTargets(b, b.Apply(std::make_shared<Add>(), {x, steps}));
+     }},
     {"dropout_of_whole_samples",
      [](GraphBench& b, const CaseSize& s) {
        const ValueId x = Value(b, s, "x", {3 * s.rows, s.in});

@@ -22,6 +22,7 @@ enum class NumberKind : std::uint8_t {
   kSin,
   kCos,
   kErf,
+  kFloor,
   kEqual,
   kLess
 };
@@ -65,6 +66,7 @@ struct NumberFormula {
     if constexpr (kKind == NumberKind::kSin) return sinf(x);
     if constexpr (kKind == NumberKind::kCos) return cosf(x);
     if constexpr (kKind == NumberKind::kErf) return erff(x);
+    if constexpr (kKind == NumberKind::kFloor) return floorf(x);
     if constexpr (kKind == NumberKind::kEqual) return x == n.a ? 1.0F : 0.0F;
     if constexpr (kKind == NumberKind::kLess) return x < n.a ? 1.0F : 0.0F;
   }
@@ -83,7 +85,10 @@ struct NumberFormula {
     if constexpr (kKind == NumberKind::kSin) return dy * cosf(x);
     if constexpr (kKind == NumberKind::kCos) return -dy * sinf(x);
     if constexpr (kKind == NumberKind::kErf) return dy * (1.12837917F * expf(-x * x));
-    if constexpr (kKind == NumberKind::kEqual || kKind == NumberKind::kLess) return 0.0F;
+    if constexpr (kKind == NumberKind::kFloor || kKind == NumberKind::kEqual ||
+                  kKind == NumberKind::kLess) {
+      return 0.0F;
+    }
   }
 };
 
@@ -127,6 +132,8 @@ auto WithNumberFormula(NumberKind kind, NumberPair numbers, F&& f) {
       return f(NumberFormula<NumberKind::kCos>{numbers});
     case NumberKind::kErf:
       return f(NumberFormula<NumberKind::kErf>{numbers});
+    case NumberKind::kFloor:
+      return f(NumberFormula<NumberKind::kFloor>{numbers});
     case NumberKind::kEqual:
       return f(NumberFormula<NumberKind::kEqual>{numbers});
     case NumberKind::kLess:

@@ -9,6 +9,7 @@
 //   root         y = sqrt(x);  dx = dy / (2 y), and 0 where x = 0: for norms of vectors
 //   sin, cos     dx = dy cos(x), -dy sin(x)
 //   erf          dx = 2 / sqrt(pi) exp(-x^2) dy
+//   floor        the largest integer that is not above x;  dx = 0
 //   equal, less  y = 1 where x = a, or x < a, else 0;  dx = 0
 // Types f32, bf16 and fp16. For token ids:
 //   ids_to_numbers  i32 -> f32, and numbers_to_ids, f32 -> i32: exact below 2^24, no gradients

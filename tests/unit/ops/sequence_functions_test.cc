@@ -199,6 +199,8 @@ TEST(NumberFunctionTest, Limits) {
   EXPECT_EQ(of(NumberKind::kHardsigmoid, 0, 0, false), (std::vector<float>{0, 0, 0.5, 1}));
   EXPECT_EQ(of(NumberKind::kHardsigmoid, 0, 0, true), (std::vector<float>{0, 0, 1, 0}));
   EXPECT_EQ(of(NumberKind::kEqual, -3, 0, false), (std::vector<float>{0, 1, 0, 0}));
+  EXPECT_EQ(of(NumberKind::kFloor, 0, 0, false), (std::vector<float>{-4, -3, 0, 3}));
+  EXPECT_EQ(of(NumberKind::kFloor, 0, 0, true), (std::vector<float>{0, 0, 0, 0}));
   EXPECT_EQ(of(NumberKind::kLess, 0, 0, false), (std::vector<float>{1, 1, 0, 0}));
   EXPECT_EQ(of(NumberKind::kLess, 0, 0, true), (std::vector<float>{0, 0, 0, 0}));
   EXPECT_EQ(of(NumberKind::kRoot, 0, 0, true)[2], 0);

@@ -120,7 +120,7 @@ def _attention_any_rank(graph: GraphBuilder, node: Any, a: Arguments) -> Convert
                          for name, one in zip(("query", "key", "value"), shapes))
     scale, usual = _scale(a, shapes[0][-1])
     causal, added = _score_bias(graph, node, a)
-    if usual and not a["dropout_p"] and added is None and shapes[0] == shapes[1] == shapes[2]:
+    if samples < 0 and usual and not a["dropout_p"] and added is None and shapes[0] == shapes[1] == shapes[2]:
         y = graph.emit(node, Node("attention", [query, key, value], {"causal": causal}))
     else:
         added = graph.constant(node, _causal(shapes[0][-2], shapes[1][-2])) if causal else added
@@ -169,7 +169,7 @@ def _products(graph: GraphBuilder, node: Any, given: tuple[str, str, str], added
 def _attention_4d(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     sizes = graph.sizes(node, graph.shape(a["query"]))
     heads, (scale, usual) = sizes[1], _scale(a, sizes[-1])
-    fused = not a["dropout_p"] and usual and all(
+    fused = sizes[0] < 0 and not a["dropout_p"] and usual and all(
         graph.sizes(node, graph.shape(a[name])) == sizes for name in ("key", "value"))
     mask = a["attn_mask"]
     keys = _mask_input(graph, mask) if fused and isinstance(mask, torch.fx.Node) else None

@@ -35,6 +35,12 @@ def input_names(graph: GraphBuilder, node: Any, *arguments: Any) -> list[str]:
     return ["" if one is None else graph.value_name(node, one) for one in arguments]
 
 
+def per_dimension(value: Any, count: int, empty: Any = None) -> list[int]:
+    """One number for each of `count` dimensions, of a number or a list; `empty` in place of an empty list."""
+    values = [value] if isinstance(value, int) else list(value) or per_dimension(empty, count)
+    return values * count if len(values) == 1 else values
+
+
 def constant_number(graph: GraphBuilder, argument: Any) -> float | None:
     """The argument as a number if it is a constant number or tensor of one value, otherwise None."""
     value = graph.value(argument)

@@ -127,11 +127,9 @@ def _pooled(graph: GraphBuilder, node: Any, x: Any, dims: list[int], keepdim: bo
     """max (sign 1) or min (-1) over these dimensions, as max pooling of rows."""
     sizes = graph.sizes(node, graph.shape(x))
     kept = [dim for dim in range(len(sizes)) if dim not in dims]
-    if not kept:
-        raise graph.refuse(node, "over all dimensions, expected one that is kept")
     y = scaled(graph, node, permuted(graph, node, graph.value_name(node, x), [*kept, *dims]), sign)
     count = math.prod(sizes[dim] for dim in dims)
-    rows = viewed(graph, node, y, [sizes[kept[0]], math.prod(sizes[dim] for dim in kept[1:]), 1, count])
+    rows = viewed(graph, node, y, [sizes[kept[0]] if kept else 1, math.prod(sizes[dim] for dim in kept[1:]), 1, count])
     pooled = graph.emit(node, Node("max_pool2d", [rows], {
         "kernel": [1, count], "stride": [1, count], "padding": [0, 0], "dilation": [1, 1]}))
     found = [size if dim in kept else 1 for dim, size in enumerate(sizes) if dim in kept or keepdim]
@@ -142,7 +140,7 @@ def _reduce_extreme(sign: int) -> Converter:
     """amax and amin. The gradient of the pooling goes to the first of equal values; the mean of their distances from it, which
     is 0, shares it among them."""
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-        dims = _inner_dims(graph, node, a["self"], a["dim"])
+        dims = _inner_dims(graph, node, a["self"], a["dim"] if "dim" in a else None)
         x, largest = graph.value_name(node, a["self"]), _pooled(graph, node, a["self"], dims, True, sign)
         distance = graph.emit(node, Node("add", [x, scaled(graph, node, largest, -1)], {}))
         equal = graph.emit(node, Node("equal", [distance], {"to": 0.0}))
@@ -162,10 +160,10 @@ def _variance_and_mean(root: bool) -> Converter:
 
 
 def _extreme_values(sign: int) -> Converter:
-    """max and min over a dimension: the values without their indices."""
+    """max and min over a dimension: the values without their indices; over all dimensions as amax and amin."""
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         if "dim" not in a:
-            raise graph.refuse(node, "over all dimensions, expected one that is kept")
+            return _reduce_extreme(sign)(graph, node, a)
         return [_pooled(graph, node, a["self"], _inner_dims(graph, node, a["self"], [a["dim"]]), bool(a["keepdim"]), sign)]
     return made
 
@@ -204,6 +202,20 @@ def _trilinear(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     return Node("matmul", [products, matrix], {"transpose": True})
 
 
+def _distances(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """cdist: the length of each row less each other row, with all coordinates of all pairs in memory."""
+    if a["p"] != 2:
+        raise graph.refuse(node, f"with p {a['p']:g}, expected 2")
+    *outer, rows, width = graph.sizes(node, graph.shape(a["x1"]))
+    *others, columns, _ = graph.sizes(node, graph.shape(a["x2"]))
+    x, y = input_names(graph, node, a["x1"], a["x2"])
+    y = viewed(graph, node, scaled(graph, node, y, -1), [*others, 1, columns, width])
+    distance = graph.emit(node, Node("add", [viewed(graph, node, x, [*outer, rows, 1, width]), y], {}))
+    squares = graph.emit(node, Node("power", [distance], {"exponent": 2.0}))
+    total = graph.emit(node, Node("sum", [squares], {"dims": [len(outer) + 2], "keepdim": False}))
+    return Node("root", [total], {})
+
+
 FORMULAS: dict[str, Converter] = {
     "abs": _unary_formula(absolute), "softplus": _unary_formula(_softplus), "mish": _unary_formula(_mish),
     **dict.fromkeys(("elu", "celu"), _unary_formula(_elu)), "log1p": _unary_formula(_log1p), "expm1": _unary_formula(_expm1),
@@ -212,5 +224,5 @@ FORMULAS: dict[str, Converter] = {
     **dict.fromkeys(("log_softmax", "_log_softmax"), _log_softmax),
     "maximum": _binary_extreme(1), "minimum": _binary_extreme(-1), "amax": _reduce_extreme(1), "amin": _reduce_extreme(-1),
     "max": _extreme_values(1), "min": _extreme_values(-1),
-    "_trilinear": _trilinear, "var": _variance(False), "std": _variance(True), "var_mean": _variance_and_mean(False), "std_mean": _variance_and_mean(True),
+    "_trilinear": _trilinear, **dict.fromkeys(("cdist", "_cdist_forward"), _distances), "var": _variance(False), "std": _variance(True), "var_mean": _variance_and_mean(False), "std_mean": _variance_and_mean(True),
 }

@@ -25,8 +25,9 @@ ACTIVATIONS: list[tuple[Node, Callable[[torch.Tensor], torch.Tensor]]] = [
     (Node("silu", [], {}), F.silu), (Node("hardswish", [], {}), F.hardswish), (Node("tanh", [], {}), torch.tanh),
     (Node("sigmoid", [], {}), torch.sigmoid),
 ]
-PROBES = torch.linspace(-9, 9, 361, dtype=torch.float64)
-TOLERANCE = 1e-6
+FAR = torch.tensor([40, 60, 100, 300], dtype=torch.float64)
+PROBES = torch.cat([-FAR, torch.linspace(-30, 30, 1201, dtype=torch.float64), FAR])
+TOLERANCE = 1e-6  # of values up to 1, and of larger ones as a share
 MAX_DEPTH = 10  # max operations from the result of an activation to its input
 GATES = {"silu": "silu_mul", "sigmoid": "sigmoid_mul", "gelu": "gelu_mul"}
 
@@ -73,7 +74,8 @@ class Fusions:
             if found is None:
                 continue
             for known, function in ACTIVATIONS:
-                if float((found - function(PROBES)).abs().max()) <= TOLERANCE:
+                wanted = function(PROBES)
+                if float(((found - wanted) / wanted.abs().clamp(min=1)).abs().max()) <= TOLERANCE:
                     return dataclasses.replace(known, inputs=[x])
         return None
 
@@ -102,9 +104,9 @@ class Fusions:
         return None if any(one is None for one in given) else BY_VALUE[node.op](node.attributes, *given)
 
     def _limits_more(self, node: Node) -> bool:
-        """Whether the node may differ outside of PROBES, as a clamp to [-20, 20] does."""
+        """Whether the node may differ outside of PROBES, as a clamp to [-400, 400] does."""
         limits = [abs(float(node.attributes[key])) for key in ("least", "most") if key in node.attributes]  # type: ignore[arg-type]
-        return any(float(PROBES[-1]) <= one < -HIDDEN for one in limits)
+        return any(float(FAR[-1]) <= one < -HIDDEN for one in limits)
 
     # weight (x rsqrt(mean(x^2) + eps))
     def rms_norm(self, name: str, node: Node) -> Node | None:

@@ -89,8 +89,14 @@ class GraphBuilder:
 
     def emit(self, node: Any, made: Node) -> str:
         """Adds an intermediate node for `node` to the file. Returns its name."""
-        name = f"{node.name}.{len(self.nodes)}"
+        name = self._new_name(f"{node.name}.{len(self.nodes)}")
         self.nodes.append((name, made, source_location(node)))
+        return name
+
+    def _new_name(self, name: str) -> str:
+        """The name, changed where a parameter or an input has it."""
+        while name in self.own or any(one.name == name for one in self.inputs):
+            name += ":"
         return name
 
     def constant(self, node: Any, tensor: torch.Tensor) -> str:
@@ -314,8 +320,8 @@ class GraphBuilder:
             else:
                 self.folded += 1
             if isinstance(made, Node):
-                self.nodes.append((node.name, made, source_location(node)))
-                self._names[node] = node.name
+                self._names[node] = self._new_name(node.name)
+                self.nodes.append((self._names[node], made, source_location(node)))
             else:
                 self._names[node] = made
             if not self._is_folded(node) and self.input_dependent.intersection(node.all_input_nodes):

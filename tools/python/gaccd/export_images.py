@@ -1,4 +1,4 @@
-"""Convolutions, pooling and resizing of images, and of sequences [samples, channels, length] as images of one row."""
+"""Convolutions and resizing of images, and of sequences [samples, channels, length] as images of one row."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Converted, input_names, repeated, viewed
+from . import export_volumes as volumes
+from .export_convert import Arguments, Converter, Converted, input_names, per_dimension, repeated, viewed
 from .export_graph import GraphBuilder
-from .export_types import HIDDEN, Node
-
-
-def _pair(value: Any, empty: Any = None) -> list[int]:
-    values = [value] if isinstance(value, int) else list(value) or _pair(empty)
-    return values * 2 if len(values) == 1 else values
+from .export_types import Node
 
 
 def as_image(graph: GraphBuilder, node: Any, x: str, sizes: list[int]) -> str:
@@ -25,8 +21,6 @@ def as_image(graph: GraphBuilder, node: Any, x: str, sizes: list[int]) -> str:
 def _convolution(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     """Sequences use kernels of one row. The schemas of conv1d and conv2d have no `transposed`."""
     sizes = graph.sizes(node, graph.shape(a["input"]))
-    if len(sizes) > 4:
-        raise graph.refuse(node, f"in {len(sizes) - 2} dimensions, expected images or sequences")
     if isinstance(a["padding"], str):
         raise graph.refuse(node, f"padding {a['padding']!r}, expected numbers")
     if not isinstance(a["groups"], int):
@@ -35,13 +29,17 @@ def _convolution(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     x, weight, bias = input_names(graph, node, a["input"], a["weight"], a["bias"])
     if any(not isinstance(size, int) for size in graph.shape(a["weight"])):
         raise graph.refuse(node, "its weight depends on the sample, expected one for all samples")
+    transposed = "transposed" in a and bool(a["transposed"])
+    if len(sizes) == 5:
+        three = {name: list(a[name]) for name in ("stride", "padding", "dilation", "output_padding")}
+        y = (volumes.transposed if transposed else volumes.convolution)(graph, node, x, weight, three, a["groups"])
+        return Node("add", [y, viewed(graph, node, bias, [graph.shape(node)[1], 1, 1, 1])], {}) if bias else y
 
     def both(name: str, rows_value: int) -> list[int]:
-        return _pair(a[name]) if len(sizes) == 4 else [rows_value, _pair(a[name])[0]]
+        return per_dimension(a[name], 2) if len(sizes) == 4 else [rows_value, per_dimension(a[name], 1)[0]]
     attributes: dict[str, float | int | bool | list[int]] = {
         "stride": both("stride", 1), "padding": both("padding", 0), "dilation": both("dilation", 1), "groups": a["groups"],
     }
-    transposed = "transposed" in a and a["transposed"]
     if transposed:
         attributes["output_padding"] = both("output_padding", 0)
     own = bias if not bias or graph.is_parameter(bias) else ""
@@ -52,64 +50,6 @@ def _convolution(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     if own == bias:
         return y
     return Node("add", [y, viewed(graph, node, bias, [graph.shape(node)[1], *[1] * (len(sizes) - 2)])], {})
-
-
-def _pool_sizes(a: Arguments) -> tuple[list[int], list[int], list[int], list[int]]:
-    kernel = _pair(a["kernel_size"])
-    dilation = _pair(a["dilation"]) if "max_pool" in str(a.node.target) else [1, 1]
-    return kernel, _pair(a["stride"], kernel), _pair(a["padding"]), dilation
-
-
-def _beyond(graph: GraphBuilder, node: Any, a: Arguments) -> list[int]:
-    """Number of rows and columns that the last windows of ceil_mode need past the end of the image."""
-    kernel, stride, padding, dilation = _pool_sizes(a)
-    pooled = node.meta["val"][0] if isinstance(node.meta["val"], (list, tuple)) else node.meta["val"]
-    return [max(0, (int(pooled.shape[2 + i]) - 1) * stride[i] + dilation[i] * (kernel[i] - 1) + 1 - 2 * padding[i]
-                - int(graph.shape(a["self"])[2 + i])) for i in range(2)]
-
-
-def _max_pool2d(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    kernel, stride, padding, dilation = _pool_sizes(a)
-    x, sizes = graph.value_name(node, a["self"]), graph.sizes(node, graph.shape(a["self"]))
-    for dim, more in zip((2, 3), _beyond(graph, node, a)):
-        if more:  # pads with values below all others
-            behind = [*sizes[:dim], more, *sizes[dim + 1:]]
-            hidden = repeated(graph, node, graph.constant(node, torch.full((1, 1, 1, 1), HIDDEN)), behind)
-            x, sizes[dim] = graph.emit(node, Node("cat", [x, hidden], {"dim": dim})), sizes[dim] + more
-    return Node("max_pool2d", [x], {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation})
-
-
-def _avg_pool2d(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    kernel, stride, padding, _ = _pool_sizes(a)
-    x, more, counts = graph.value_name(node, a["self"]), _beyond(graph, node, a), a["count_include_pad"]
-    whole = not any(more) and a["divisor_override"] is None
-    if any(more):
-        x = graph.emit(node, Node("pad", [x], {"before": [0] * 4, "after": [0, 0, *more]}))
-    pooled = Node("avg_pool2d", [x], {"kernel": kernel, "stride": stride, "padding": padding,
-                                      "count_include_pad": counts or not whole})
-    if whole:
-        return pooled
-    # Scales the averages to the divisors of PyTorch.
-    ones = torch.ones(1, 1, *(int(size) for size in graph.shape(a["self"])[2:]))
-    wanted = torch.nn.functional.avg_pool2d(ones, kernel, stride, padding, a["ceil_mode"], counts, a["divisor_override"])
-    found = torch.nn.functional.avg_pool2d(torch.nn.functional.pad(ones, (0, more[1], 0, more[0])), kernel, stride, padding)
-    factor = graph.constant(node, wanted / found)
-    return Node("mul", [graph.emit(node, pooled), factor], {})
-
-
-def _adaptive_avg_pool2d(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    return Node("adaptive_avg_pool2d", input_names(graph, node, a["self"]), {"output": _pair(a["output_size"])})
-
-
-def _adaptive_max_pool2d(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    """Windows of equal size; ExportError if the sizes do not divide."""
-    height, width = (int(size) for size in graph.shape(a["self"])[2:])
-    rows, columns = _pair(a["output_size"])
-    if height % rows or width % columns:
-        raise graph.refuse(node, f"makes {rows} x {columns} of {height} x {width}, expected sizes that divide")
-    kernel = [height // rows, width // columns]
-    return Node("max_pool2d", input_names(graph, node, a["self"]),
-                {"kernel": kernel, "stride": kernel, "padding": [0, 0], "dilation": [1, 1]})
 
 
 def _upsample(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
@@ -153,8 +93,6 @@ def _upsample(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 IMAGES: dict[str, Converter] = {
     **dict.fromkeys(("conv1d", "conv2d", "convolution"), _convolution),
-    **dict.fromkeys(("max_pool2d", "max_pool2d_with_indices"), _max_pool2d), "avg_pool2d": _avg_pool2d, "adaptive_avg_pool2d": _adaptive_avg_pool2d,
-    "adaptive_max_pool2d": _adaptive_max_pool2d,
-    **dict.fromkeys(("upsample_nearest1d", "upsample_nearest2d", "upsample_linear1d", "upsample_bilinear2d",
-                     "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"), _upsample),
+    **dict.fromkeys(("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d", "upsample_bilinear2d",
+                     "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"), _upsample),
 }

@@ -82,6 +82,17 @@ def _unfold(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     return permuted(graph, node, y, [*(one for one in range(rank) if one != dim + 1), dim + 1])
 
 
+def _diagonal(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """Takes the positions of the diagonal of two dimensions, moved to the end."""
+    sizes = graph.sizes(node, graph.shape(a["self"]))
+    (row, height), (column, width) = (inner_size(graph, node, a["self"], a[name]) for name in ("dim1", "dim2"))
+    order = [*(dim for dim in range(len(sizes)) if dim not in (row, column)), row, column]
+    steps = torch.arange(graph.sizes(node)[-1])
+    index = (steps + max(-a["offset"], 0)) * width + steps + max(a["offset"], 0)
+    x = permuted(graph, node, graph.value_name(node, a["self"]), order)
+    return take_dims(graph, node, x, [*(sizes[dim] for dim in order[:-2]), height, width], range(len(sizes) - 2, len(sizes)), index)
+
+
 def _stack(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     sizes = graph.sizes(node)
     dim = a["dim"] % len(sizes)
@@ -157,5 +168,5 @@ def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 INDICES: dict[str, Converter] = {
     "index": _index, "unfold": _unfold, "stack": _stack, "slice_scatter": _slice_scatter, "select_scatter": _select_scatter,
-    "copy": _copy, "gather": _gather, "index_select": _index_select,
+    "copy": _copy, "gather": _gather, "diagonal": _diagonal, "index_select": _index_select,
 }

@@ -53,7 +53,8 @@ def _select(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     dim, size = inner_size(graph, node, a["self"], a["dim"])
     index = a["index"] + size if a["index"] < 0 else a["index"]
     x = graph.raw_value_name(node, a["self"])
-    if len(graph.shape(a["self"])) == 3 and dim == 1 and index == 0 and x not in graph.ids:
+    of_samples = graph.sizes(node, graph.shape(a["self"]))[0] < 0
+    if len(graph.shape(a["self"])) == 3 and dim == 1 and index == 0 and of_samples and x not in graph.ids:
         return Node("first_row", [x], {})
     return sliced(graph, node, x, dim, index, index + 1, keepdim=False)
 
@@ -280,9 +281,12 @@ def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 
 def _takes_first_rows(graph: GraphBuilder, node: Any, table: Any, count: int) -> bool:
-    """Whether all users of the rows accept the whole table: sums with samples read the first rows of a longer one."""
-    return bool(graph.shape(table)[0] == count) or all(
-        user.target == torch.ops.aten.add.Tensor and not isinstance(graph.shape(user)[0], int) for user in node.users)
+    """Whether all users of the rows accept the whole table: sums with samples read the first rows of a longer one, but repeat none."""
+    def accepts(user: Any) -> bool:
+        if user.target != torch.ops.aten.add.Tensor or isinstance(graph.shape(user)[0], int):
+            return False
+        return all(graph.shape(one)[-2:] == graph.shape(node)[-2:] for one in user.all_input_nodes)
+    return bool(graph.shape(table)[0] == count) or all(accepts(user) for user in node.users)
 
 
 def _embedding(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:

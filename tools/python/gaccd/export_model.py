@@ -81,12 +81,25 @@ def _build(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[
         program = _capture(model, args, kwargs)
     names = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
     named = [Input(name, _data_name(name, tensor, len(tensors), inputs), tensor) for name, tensor in zip(names, tensors)]
+    _check_names(named, inputs, state_tensors(model))
     try:
         return GraphBuilder(program, state_tensors(model), named, others)
     except ExportError as error:
         if way := experts_advice(model):
             raise ExportError(f"{error}{way}") from error
         raise
+
+
+def _check_names(named: list[Input], inputs: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> None:
+    arguments = ", ".join(one.argument for one in named)
+    if unknown := [name for name in inputs if name not in {one.argument for one in named}]:
+        raise ExportError(f"inputs: expected names of arguments ({arguments}), found {unknown[0]!r}")
+    for i, one in enumerate(named):
+        if others := [other.argument for other in named[:i] if other.name == one.name]:
+            raise ExportError(f"inputs: expected other data for each argument, found {one.name!r} for {others[0]!r} and {one.argument!r}")
+        if one.name in tensors:
+            raise ExportError(f"{one.name}: a parameter has the name of the data that the argument {one.argument!r} reads; rename one of both, the "
+                              "data by inputs={..}")
 
 
 def _check_output(builder: GraphBuilder) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Converted, input_names, shifted, viewed
+from .export_convert import Arguments, Converter, Converted, input_names, shifted, viewed, with_samples
 from .export_formulas import squared_distance
 from .export_graph import GraphBuilder
 from .export_types import Node
@@ -26,8 +26,14 @@ def _batch_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     counter = graph.sibling(running[0], "num_batches_tracked")
     if not counter or a["momentum"] is None or not 0 < a["momentum"] <= 1:
         raise graph.refuse(node, f"momentum: expected a number in (0, 1], found {a['momentum']}")
-    parameters = _or_filled(graph, node, [weight, bias], graph.shape(a["input"])[1])
-    return Node("batch_norm", [x, *parameters, *running, counter], {"eps": float(a["eps"]), "momentum": float(a["momentum"])})
+    sizes = graph.sizes(node, graph.shape(a["input"]))
+    if min(sizes) >= 0:
+        raise graph.refuse(node, "normalises what does not depend on samples, expected values of samples; F.batch_norm without running "
+                                 "statistics normalises weights")
+    x = with_samples(graph, node, a["input"], x)
+    given = [as_image(graph, node, x, sizes) if len(sizes) > 4 else x, *_or_filled(graph, node, [weight, bias], sizes[1]), *running, counter]
+    made = Node("batch_norm", given, {"eps": float(a["eps"]), "momentum": float(a["momentum"])})
+    return made if len(sizes) <= 4 else viewed(graph, node, graph.emit(node, made), sizes)
 
 
 def _eval_batch_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:

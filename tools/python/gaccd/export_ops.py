@@ -12,11 +12,13 @@ from .export_attention import attention
 from .export_convert import Arguments, Converter, Converted, input_names, permuted, scaled, viewed, with_samples
 from .export_formulas import FORMULAS
 from .export_graph import GraphBuilder
-from .export_types import Node, SampleMask, Uniform
+from .export_types import Node, Refused, SampleMask, Uniform
 from .export_images import IMAGES
 from .export_indices import INDICES
 from .export_layout import LAYOUT
 from .export_norms import NORMS
+from .export_pools import POOLS
+from .export_rounding import ROUNDING
 from .export_selection import SELECTION
 from .export_values import VALUES
 
@@ -31,11 +33,13 @@ WHOLE_OPS = [aten.linear.default, aten.conv2d.default, aten.batch_norm.default, 
              aten.group_norm.default, aten.gelu.default, aten.silu.default, aten.hardswish.default,
              aten.hardsigmoid.default, aten.leaky_relu.default, aten.dropout.default, aten.native_dropout.default,
              aten.max_pool2d.default, aten.avg_pool2d.default, aten.adaptive_avg_pool2d.default,
+             aten.max_pool3d.default, aten.avg_pool3d.default, aten.adaptive_avg_pool3d.default,
+             aten.upsample_nearest3d.vec, aten.upsample_trilinear3d.vec,
              aten.scaled_dot_product_attention.default, aten.upsample_nearest2d.vec, aten.upsample_nearest1d.vec,
              aten.upsample_bilinear2d.vec, aten.upsample_bicubic2d.vec, aten.upsample_linear1d.vec, aten.conv1d.default,
              aten.hardtanh.default, aten.relu6.default, aten.detach.default, aten.linalg_vector_norm.default, aten.instance_norm.default,
              aten.elu.default, aten.celu.default, aten.softplus.default, aten.mish.default, aten.stack.default, aten.log_softmax.int,
-             aten.std.correction, aten.std_mean.correction]
+             aten.std.correction, aten.std_mean.correction, aten.floor_divide.default]
 
 SMALL = (torch.int8, torch.uint8, torch.int16)
 
@@ -45,6 +49,8 @@ def convert(graph: GraphBuilder, node: Any) -> Converted:
         value = graph.value(node.args[0])
         if isinstance(value, (list, tuple)) and node.args[1] < len(value):
             return value[node.args[1]]
+        if isinstance(value, Refused):
+            return value
         if node.args[1] >= STATISTIC_OUTPUT and "batch_norm" in str(node.args[0].target):
             raise graph.refuse(node.args[0], "is called more than once, so that its running statistics would be updated as often; "
                                "a batch norm for each call is exact")
@@ -173,22 +179,14 @@ def _rand(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     return Uniform(node)
 
 
-def _floor(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    """floor(keep + rand()) is 1 with probability keep."""
-    drawn = graph.value(node.args[0])
-    if isinstance(drawn, Uniform) and 0 < drawn.least <= 1:
-        return SampleMask(drawn.least, 1.0, drawn.drawn)
-    raise graph.refuse(node, "rounds what depends on data or parameters; compute it in the data instead")
-
-
 def _random(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     raise graph.refuse(node, "draws random numbers; gaccd draws those of dropout, by sample, and no others")
 
 
 CONVERTERS: dict[str, Converter] = {
-    **VALUES, **FORMULAS, **LAYOUT, **INDICES, **IMAGES, **NORMS, **SELECTION,
+    **VALUES, **FORMULAS, **LAYOUT, **INDICES, **IMAGES, **POOLS, **NORMS, **ROUNDING, **SELECTION,
     **dict.fromkeys(("dropout", "native_dropout"), _dropout), **dict.fromkeys(("bmm", "mm"), _matmul),
-    **dict.fromkeys(("rand", "rand_like"), _rand), "floor": _floor,
+    **dict.fromkeys(("rand", "rand_like"), _rand),
     **dict.fromkeys(("randn", "randn_like", "randint", "randint_like", "randperm", "normal", "normal_functional",
                      "poisson", "multinomial", "uniform", "exponential", "feature_dropout"), _random),
     "linear": _linear, "addmm": _addmm,

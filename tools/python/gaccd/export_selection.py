@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Converted, inverted, constant_number, permuted, scaled, viewed, with_samples
+from .export_convert import Arguments, Converter, Converted, inverted, constant_number, permuted, scaled, sliced, viewed, with_samples
 from .export_formulas import FORMULAS
 from .export_graph import GraphBuilder
 from .export_indices import INDICES
@@ -83,6 +83,16 @@ def _sort(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     return list(_best(graph, node, a["self"], a["dim"], count, 1 if a["descending"] else -1))
 
 
+def _median(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """Of an even number of values the lower one in the middle, as in PyTorch."""
+    if "dim" not in a:
+        raise graph.refuse(node, "over all dimensions, expected one that is kept")
+    dim, count = inner_size(graph, node, a["self"], a["dim"])
+    middle = (count - 1) // 2
+    best = _best(graph, node, a["self"], dim, middle + 1, -1)
+    return [sliced(graph, node, one, dim, middle, middle + 1, bool(a["keepdim"])) for one in best]
+
+
 def _arg_best(sign: int) -> Converter:
     """argmax and argmin."""
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
@@ -95,7 +105,7 @@ def _arg_best(sign: int) -> Converter:
 def _best_with_index(name: str, sign: int) -> Converter:
     """max and min over a dimension; computes indices only if they are used."""
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-        if not any(user.args[1] == 1 for user in node.users):
+        if "dim" not in a or not any(user.args[1] == 1 for user in node.users):
             return FORMULAS[name](graph, node, a)
         sizes = graph.sizes(node, list(node.meta["val"][0].shape))
         return [viewed(graph, node, one, sizes) for one in _best(graph, node, a["self"], a["dim"], 1, sign)]
@@ -142,7 +152,7 @@ def _scatter(adds: bool) -> Converter:
 
 
 SELECTION: dict[str, Converter] = {
-    "topk": _topk, "sort": _sort, "argmax": _arg_best(1), "argmin": _arg_best(-1),
+    "topk": _topk, "sort": _sort, "median": _median, "argmax": _arg_best(1), "argmin": _arg_best(-1),
     "max": _best_with_index("max", 1), "min": _best_with_index("min", -1), "gather": _gather,
     "scatter": _scatter(False), "scatter_add": _scatter(True),
 }

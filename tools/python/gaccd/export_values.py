@@ -12,6 +12,7 @@ from .export_convert import (Arguments, Converter, Converted, bounded, full, has
 from .export_formulas import absolute, extreme
 from .export_graph import GraphBuilder
 from .export_layout import inner_size
+from .export_rounding import divided, to_zero
 from .export_types import HIDDEN, INFINITE, Node, SampleMask, Uniform
 
 MAX_FACTORS = 64  # of a product
@@ -134,7 +135,7 @@ def _mul(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 def _div(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     if "rounding_mode" in a and a["rounding_mode"] is not None:
-        raise graph.refuse(node, f"rounds what depends on data or parameters ({a['rounding_mode']}); compute it in the data instead")
+        return divided(graph, node, a)
     x, number = a["self"], constant_number(graph, a["other"])
     if number is None:
         inverse = graph.emit(node, Node("power", input_names(graph, node, a["other"]), {"exponent": -1.0}))
@@ -293,9 +294,10 @@ def _sum(op: str) -> Converter:
         if any(not isinstance(graph.shape(a["self"])[dim], int) for dim in dims):
             raise graph.refuse(node, f"over the dimensions {dims} of {rank}, one of which counts samples: an update of gaccd "
                                      "is a sum over samples, which must not depend on each other")
-        if op == "mean" and rank == 4 and dims == [2, 3]:
+        of_samples = rank > 0 and graph.sizes(node, graph.shape(a["self"]))[0] < 0
+        if op == "mean" and of_samples and rank == 4 and dims == [2, 3]:
             return Node("mean_image", input_names(graph, node, a["self"]), {"keepdim": keepdim})
-        if op == "mean" and rank == 3 and dims == [1] and not keepdim:
+        if op == "mean" and of_samples and rank == 3 and dims == [1] and not keepdim:
             return Node("mean_rows", input_names(graph, node, a["self"]), {})
         return Node(op, input_names(graph, node, a["self"]), {"dims": dims, "keepdim": keepdim})
     return made
@@ -343,6 +345,8 @@ def _to_copy(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         return graph.raw_value_name(node, node.args[0])
     if not before.is_floating_point and after == torch.float32:
         return graph.value_name(node, node.args[0])
+    if before == torch.float32 and not after.is_floating_point:
+        return to_zero(graph, node, graph.value_name(node, node.args[0]))
     raise graph.refuse(node, f"converts {before} to {after}, expected a model of float32; mixed precision is "
                              "numerics of the job")
 

@@ -1,0 +1,122 @@
+"""Operations on images and volumes that the exporter makes of others: graph_image_operations_test.py GACCD
+
+Small modules, each exported and compared with PyTorch by gaccd.verify. Needs what graph_export_test.py needs, else it is
+skipped: exit code 77.
+"""
+import sys
+import unittest
+
+from exporter import ExportTest, open_exporter
+
+
+class GraphImageOperations(ExportTest):
+    def test_images(self):
+        nn = torch.nn
+
+        class Resized(nn.Conv2d):
+            def __init__(self, how):
+                super().__init__(3, 4, 1)
+                self.how = how
+
+            def forward(self, x):
+                return nn.functional.interpolate(super().forward(x), **self.how).mean((2, 3))
+        for change in (nn.AdaptiveMaxPool2d((3, 2)), nn.AdaptiveMaxPool2d(1)):
+            with self.subTest(change=str(change)):
+                self.check_image(change)
+        for how in (dict(size=(4, 5), mode="bicubic", antialias=True), dict(scale_factor=0.5, mode="bilinear", antialias=True)):
+            with self.subTest(how=how):
+                self.check_model(Resized(how), torch.randn(2, 3, 9, 8))
+        self.assertIn("expected sizes that divide", self.refusal_of(
+            nn.Sequential(nn.Conv2d(3, 4, 1), nn.AdaptiveMaxPool2d(2), nn.Flatten()), torch.randn(2, 3, 9, 8)))
+
+    def test_pooling_without_channels(self):
+        f = torch.nn.functional
+        pools = {"avg 2": lambda y: f.avg_pool2d(y, 2), "max 2": lambda y: f.max_pool2d(y, 3, 2, 1, ceil_mode=True), "adaptive 2": lambda y: f.adaptive_avg_pool2d(y, 2),
+                 "adaptive max 2": lambda y: f.adaptive_max_pool2d(y, 2), "avg 1": lambda y: f.avg_pool1d(y[:, 0], 2),
+                 "max 1": lambda y: f.max_pool1d(y[:, 1], 2), "adaptive 1": lambda y: f.adaptive_avg_pool1d(y[:, 2], 2)}
+
+        class Pooled(torch.nn.Module):
+            def __init__(self, pool):
+                super().__init__()
+                self.first, self.pool, self.last = torch.nn.Linear(6, 6), pool, torch.nn.LazyLinear(3)
+
+            def forward(self, x):
+                return self.last(self.pool(self.first(x)).flatten(1))
+        for name, pool in pools.items():
+            with self.subTest(pool=name):
+                model = Pooled(pool)
+                model(torch.randn(2, 4, 6))
+                self.check_model(model, torch.randn(2, 4, 6))
+
+    def test_volumes(self):
+        nn, f = torch.nn, torch.nn.functional
+
+        class Weighted(nn.Conv3d):
+            def forward(self, x):
+                return f.conv3d(x, self.weight / self.weight.std((1, 2, 3, 4), keepdim=True), 2 * self.bias, padding=1)
+        changes = [
+            nn.Conv3d(4, 4, 3, padding="same"), nn.Conv3d(4, 6, (3, 2, 3), (2, 1, 2), (1, 0, 2), bias=False), Weighted(4, 2, 3),
+            nn.Conv3d(4, 4, (2, 3, 2), dilation=(3, 1, 2), padding=(2, 1, 0), groups=2), nn.Conv3d(4, 4, (1, 3, 3)), nn.Conv3d(4, 2, 1, (1, 2, 2)),
+            nn.Conv3d(4, 4, (3, 1, 1), (2, 1, 1), (1, 0, 0), groups=2), nn.ConvTranspose3d(4, 6, (3, 2, 2), 2, 1, groups=2, bias=False),
+            nn.ConvTranspose3d(4, 3, 3, (2, 1, 3), (1, 0, 2), (1, 0, 1), dilation=(1, 2, 1)), nn.ConvTranspose3d(4, 3, 2, dilation=(3, 1, 1), padding=(2, 0, 0)),
+            nn.BatchNorm3d(4), nn.InstanceNorm3d(4, eps=0.1), nn.GroupNorm(2, 4), nn.LocalResponseNorm(3, 0.5),
+            nn.MaxPool3d(3, 2, 1), nn.MaxPool3d((2, 3, 2), ceil_mode=True), nn.MaxPool3d((1, 2, 2)), nn.MaxPool3d(2, 1, dilation=(1, 2, 3)),
+            nn.AvgPool3d((2, 1, 1)), nn.AvgPool3d(3, 2, 1, count_include_pad=False), nn.AvgPool3d((3, 2, 3), 2, 1, True, False),
+            nn.AvgPool3d(2, divisor_override=3), nn.AdaptiveAvgPool3d((2, 4, 3)), nn.AdaptiveAvgPool3d((None, 1, 1)), nn.AdaptiveMaxPool3d((5, 3, 1)),
+            nn.Upsample(scale_factor=2), nn.Upsample((7, 4, 9), mode="trilinear"), nn.ReplicationPad3d((1, 2, 1, 0, 1, 1))]
+        example = torch.randn(2, 2, 5, 6, 7)
+        for change in changes:
+            with self.subTest(change=str(change)):
+                model = nn.Sequential(nn.Conv3d(2, 4, 1), change, nn.Flatten(), nn.LazyLinear(3))
+                model(example)
+                self.check_model(model, example)
+
+        class Ties(nn.Module):  # each value twice in each dimension: the first of equal ones has the gradient
+            def __init__(self):
+                super().__init__()
+                self.weight, self.fc = nn.Parameter(torch.randn(1, 2, 6, 6, 6)), nn.Linear(2 * 27, 3)
+
+            def forward(self, x):
+                y = x.repeat_interleave(2, 2).repeat_interleave(2, 3).repeat_interleave(2, 4)
+                return self.fc(f.max_pool3d(y + 0 * self.weight, 3, 2, 1).flatten(1))
+        self.check_model(Ties(), torch.randn(2, 2, 3, 3, 3))
+        self.assertIn("makes 5 x 3 x 4 of 5 x 6 x 7, expected sizes that divide", self.refusal_of(
+            nn.Sequential(nn.Conv3d(2, 3, 1), nn.AdaptiveMaxPool3d((5, 3, 4)), nn.Flatten()), example))
+
+    def test_convolutions_by_computed_weights(self):
+        nn, f = torch.nn, torch.nn.functional
+        weight_norm = nn.utils.parametrizations.weight_norm
+
+        class Standardized(nn.Conv2d):
+            def forward(self, x):
+                weight = f.batch_norm(self.weight.view(1, len(self.weight), -1), None, None, training=True, eps=1e-4)
+                return f.conv2d(x, weight.view_as(self.weight), self.bias * 2, self.stride, self.padding, self.dilation, self.groups)
+        for conv, sizes in ((Standardized(4, 8, 3, stride=2, padding=1), (9, 8)), (Standardized(4, 8, (1, 3), dilation=2, groups=2), (9, 8)),
+                            (weight_norm(nn.Conv2d(4, 8, 1)), (9, 8)), (weight_norm(nn.ConvTranspose2d(4, 8, 3, 2, groups=2)), (4, 5)),
+                            (weight_norm(nn.Conv1d(4, 8, 3)), (9,)), (weight_norm(nn.ConvTranspose1d(4, 8, 3, 2)), (9,))):
+            with self.subTest(conv=str(conv)):
+                model = nn.Sequential(nn.Flatten(2), nn.Conv1d(4, 4, 1), nn.Unflatten(2, sizes), conv, nn.Tanh(), nn.Flatten(), nn.LazyLinear(3))
+                model(torch.randn(2, 4, *sizes))
+                self.check_model(model, torch.randn(2, 4, *sizes))
+
+        class OfSamples(nn.Conv2d):
+            def forward(self, x):
+                return f.conv2d(self.weight[:1], x).view(-1, 4)
+        self.assertIn("weight depends on the sample", self.refusal_of(OfSamples(3, 3, 4), torch.randn(2, 3, 3, 3)))
+
+    def check_image(self, change):
+        class Changed(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv, self.change, self.fc = torch.nn.Conv2d(3, 4, 1), change, torch.nn.Linear(4, 5)
+
+            def forward(self, x):
+                x = self.change(self.conv(x))
+                return self.fc((x.square() * torch.arange(1, 1 + x.shape[3])).mean((2, 3)))
+        self.check_model(Changed(), torch.randn(2, 3, 9, 8))
+
+
+if __name__ == "__main__":
+    open_exporter(__doc__)
+    import torch
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])

@@ -1,0 +1,114 @@
+"""Rounding, and divisions that round: without gradients, but for the remainder's of the dividend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .export_convert import Arguments, Converter, Converted, constant_number, inverted, scaled
+from .export_graph import GraphBuilder
+from .export_types import Node, SampleMask, Uniform
+
+
+def _add(graph: GraphBuilder, node: Any, x: str, y: str) -> str:
+    return graph.emit(node, Node("add", [x, y], {}))
+
+
+def _subtract(graph: GraphBuilder, node: Any, x: str, y: str) -> str:
+    return _add(graph, node, x, scaled(graph, node, y, -1))
+
+
+def _less(graph: GraphBuilder, node: Any, x: str, than: float) -> str:
+    return graph.emit(node, Node("less", [x], {"than": than}))
+
+
+def _down(graph: GraphBuilder, node: Any, x: str) -> str:
+    return graph.emit(node, Node("floor", [x], {}))
+
+
+def _up(graph: GraphBuilder, node: Any, x: str) -> str:
+    return scaled(graph, node, _down(graph, node, scaled(graph, node, x, -1)), -1)
+
+
+def to_zero(graph: GraphBuilder, node: Any, x: str) -> str:
+    """floor(max(x, 0)) - floor(max(-x, 0))."""
+    above, below = (graph.emit(node, Node("relu", [scaled(graph, node, x, sign)], {})) for sign in (1, -1))
+    return _subtract(graph, node, _down(graph, node, above), _down(graph, node, below))
+
+
+def _to_even(graph: GraphBuilder, node: Any, x: str) -> str:
+    """The nearest integer, of two the even one: floor(x), and 1 more where the rest is above 1/2, or is 1/2 and floor(x) odd."""
+    down = _down(graph, node, x)
+    rest = _subtract(graph, node, x, down)
+    more = _less(graph, node, scaled(graph, node, rest, -1), -0.5)
+    tie = graph.emit(node, Node("equal", [rest], {"to": 0.5}))
+    half = scaled(graph, node, down, 0.5)
+    odd = scaled(graph, node, _subtract(graph, node, half, _down(graph, node, half)), 2)
+    tie = graph.emit(node, Node("mul", [tie, odd], {}))
+    return _add(graph, node, down, _add(graph, node, more, tie))
+
+
+def _quotient(graph: GraphBuilder, node: Any, x: str, divisor: float, truncates: bool = False) -> str:
+    """floor(x / divisor), or trunc(); exact for integers below 2^24: the rest corrects what the rounded 1 / divisor makes wrong."""
+    if divisor < 0:
+        x, divisor = scaled(graph, node, x, -1), -divisor
+    if truncates:
+        above, below = (graph.emit(node, Node("relu", [scaled(graph, node, x, sign)], {})) for sign in (1, -1))
+        return _subtract(graph, node, _quotient(graph, node, above, divisor), _quotient(graph, node, below, divisor))
+    count = _down(graph, node, scaled(graph, node, x, 1 / divisor))
+    rest = _add(graph, node, x, scaled(graph, node, count, -divisor))
+    more = inverted(graph, node, _less(graph, node, rest, divisor))
+    return _subtract(graph, node, _add(graph, node, count, more), _less(graph, node, rest, 0.0))
+
+
+def _divisor(graph: GraphBuilder, node: Any, a: Arguments) -> float:
+    number = constant_number(graph, a["other"])
+    if not number:
+        raise graph.refuse(node, "divides by " + ("0" if number == 0 else "what depends on data or parameters, or by several numbers, "
+                                                  "expected one number"))
+    return number
+
+
+def divided(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """rounding_mode: "floor" or "trunc"; floor_divide() has none."""
+    truncates = "rounding_mode" in a and a["rounding_mode"] == "trunc"
+    if "rounding_mode" not in a and graph.depends_on_trained(node):
+        raise graph.refuse(node, "has no gradient in PyTorch; torch.div with rounding_mode has one, 0")
+    divisor = _divisor(graph, node, a)
+    return _quotient(graph, node, graph.value_name(node, a["self"]), divisor, truncates)
+
+
+def _remainder(truncates: bool) -> Converter:
+    """remainder(), which has the sign of the divisor, and fmod(), which has that of x."""
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+        divisor = _divisor(graph, node, a)
+        x = graph.value_name(node, a["self"])
+        count = _quotient(graph, node, x, divisor, truncates)
+        return Node("add", [x, scaled(graph, node, count, -divisor)], {})
+    return made
+
+
+def _rounded(rounding: Any) -> Converter:
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+        if "decimals" in a and a["decimals"]:
+            raise graph.refuse(node, f"to {a['decimals']} decimals, expected none")
+        return rounding(graph, node, graph.value_name(node, a["self"]))
+    return made
+
+
+def _floor(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """Of random numbers in stochastic depth: floor(keep + rand()) is 1 with probability keep."""
+    drawn = graph.value(a["self"])
+    if isinstance(drawn, Uniform) and 0 < drawn.least <= 1:
+        return SampleMask(drawn.least, 1.0, drawn.drawn)
+    return _down(graph, node, graph.value_name(node, a["self"]))
+
+
+def _fraction(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    x = graph.value_name(node, a["self"])
+    return _subtract(graph, node, x, to_zero(graph, node, x))
+
+
+ROUNDING: dict[str, Converter] = {
+    "floor": _floor, "ceil": _rounded(_up), "trunc": _rounded(to_zero), "round": _rounded(_to_even), "frac": _fraction,
+    "floor_divide": divided, "remainder": _remainder(False), "fmod": _remainder(True),
+}
