@@ -221,7 +221,10 @@ class PythonLoop(unittest.TestCase):
         cases += [reference.case | {"variant": "mean of means"}, reference.case | {"do": "train_with_wrong_factor"},
                   reference.case | {"variant": "reduced again", "stop_after": 3},  # in those all ranks have samples
                   reference.case]
+        cases.append(reference.case | {"variant": "an update apart"})
         results = run_ranks(world, cases, self.dir / "wrong")
+        for rank, found in enumerate(one.pop() for one in results):
+            self.assertIn(f"update {2 if rank == 2 else 1}: the sum of the numbers of the ranks' updates", found["error"])
         for number, (variant, (expected, counted, text)) in enumerate(audited.items()):
             for rank in results:
                 with self.subTest(variant=variant):
@@ -412,11 +415,11 @@ class Samples(unittest.TestCase):
 
     def test_an_update_that_is_not_iterated_to_its_end_does_not_affect_the_next(self):
         from torch.utils.data import DataLoader
-        for workers in (0, 2):
+        for workers, skipped in ((0, 2), (2, 2), (0, 1), (2, 1)):
             batches = self.module.ExactBatches(53, self.plan(2, 3, 17), 1, seed=4, epochs=2)
             loaded, expected = [], []
             for update in batches.updates(DataLoader(range(53), batch_sampler=batches, num_workers=workers)):
-                taken = {2: 0, 4: 1}.get(update.number, len(update.micro_batches))  # of the second none, as if skipped
+                taken = {skipped: 0, 4: 1}.get(update.number, len(update.micro_batches))
                 loaded.append([])
                 expected.append([list(one) for one in update.micro_batches[:taken]])
                 for indices in update.batches if taken else ():
@@ -424,7 +427,7 @@ class Samples(unittest.TestCase):
                     if len(loaded[-1]) == taken:
                         break
                 update.complete()
-            with self.subTest(workers=workers):
+            with self.subTest(workers=workers, skipped=skipped):
                 self.assertGreaterEqual(len(loaded), 8)
                 self.assertEqual(loaded, expected)
 

@@ -49,6 +49,9 @@ class Accumulation:
         self._group = None if self._parallel is None else self._parallel.process_group
         self._world = 1 if self._parallel is None else dist.get_world_size(self._group)
         if self._world != update.world:
+            if self._parallel is None:
+                raise ValueError(f"expected a DistributedDataParallel, as the plan has {update.world} ranks, found "
+                                 f"{type(model).__name__} (torch.compile: DistributedDataParallel(torch.compile(module)))")
             raise ValueError(f"expected {update.world} ranks (the plan), found {self._world}")
         rank = 0 if self._parallel is None else dist.get_rank(self._group)
         if rank != update.rank:
@@ -224,16 +227,19 @@ class Accumulation:
     def _audit(self) -> None:
         planned = self._update.rank_samples
         counts = torch.tensor([self._samples, abs(self._samples - planned), self._disturbed, self._late,
-                               self._uses_first, self._weighted, self._plain], dtype=torch.float64,
-                              device=self._device)
+                               self._uses_first, self._weighted, self._plain, self._update.number,
+                               self._update.number ** 2], dtype=torch.float64, device=self._device)
         left = torch.tensor(self._unreduced(), dtype=torch.float64, device=self._device)
         norms = self._norms()
         totals = torch.cat([counts, torch.stack([self._weight, self._loss_sum]), norms, left])
         if self._parallel is not None:
             dist.all_reduce(totals, group=self._group)
-        samples, wrong, disturbed, late, use_first, weighted, plain, weight, loss, *more = totals.tolist()
+        samples, wrong, disturbed, late, use_first, weighted, plain, numbers, squares, weight, loss, *more = totals.tolist()
         norms_of_all, unreduced = more[:len(norms)], more[len(norms):]
         what = f"update {self._update.number}"
+        if self._world * squares != numbers ** 2:
+            raise AuditError(f"{what}: the sum of the numbers of the ranks' updates (was one skipped on some ranks alone?)",
+                             self._world * self._update.number, numbers)
         if late != 0:
             raise AuditError(f"{what}: ranks that called backward() again after the last micro-batch", 0, late)
         if samples != self._update.samples or wrong != 0:

@@ -85,7 +85,10 @@ class ExactBatches:
                       line["rank"], self.plan.world, micro_batches, uneven=self.plan.speeds is not None)
 
     def __iter__(self) -> Iterator[list[int]]:
-        for number in range(self.done + 1, self.total + 1):
+        return self._micro_batches(self.done + 1)  # of now, not of the first next(), as a DataLoader calls it late
+
+    def _micro_batches(self, first: int) -> Iterator[list[int]]:
+        for number in range(first, self.total + 1):
             yield from (list(one) for one in self.at(number).micro_batches)
 
     def updates(self, loader: Iterable[Any]) -> Iterator[Update]:
