@@ -18,7 +18,7 @@ Status Bad(std::size_t stage, const std::string& why) {
 
 // "update 2000", "5000000 samples"
 std::string BeginText(const TargetStageSpec& stage) {
-  return stage.at_update ? StrCat("update ", *stage.at_update)
+  return stage.at_update ? StrCat(*stage.at_update, " updates")
                          : StrCat(*stage.at_samples, " samples");
 }
 
@@ -87,7 +87,7 @@ Result<std::string> StagesText(const BatchSpec& batch, const Plan& plan) {
   if (!batch.target_schedule) return std::string();
   constexpr std::size_t kBegin = 20;
   constexpr std::size_t kNumber = 10;
-  std::string text = StrCat("\nStages of the target schedule\n  ", Padded("begins at", kBegin),
+  std::string text = StrCat("\nStages of the target schedule\n  ", Padded("begins after", kBegin),
                             Padded("target", kNumber), Padded("samples", kNumber),
                             Padded("steps", kNumber), Padded("lr x", kNumber), "ranks x samples\n");
   for (const TargetStageSpec& stage : batch.target_schedule->stage) {

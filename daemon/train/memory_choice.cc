@@ -185,7 +185,7 @@ Result<ChosenPlan> ChooseForPlan(const PlannedTraining& training, const Plan& wh
 }
 
 Result<ChosenPlan> SearchForPlan(const PlannedTraining& training, const Plan& whole,
-                                 std::optional<std::int64_t> memory) {
+                                 std::optional<std::int64_t> memory, std::int64_t process_bytes) {
   const Device device = training.job.device == Device::kCuda ? Device::kCuda : Device::kCpu;
   if (device == Device::kCuda && !memory) {
     return Status(ErrorKind::kUsage,
@@ -199,7 +199,7 @@ Result<ChosenPlan> SearchForPlan(const PlannedTraining& training, const Plan& wh
                         .numerics = GetNumerics(training.job),
                         .choice = {.device = device}};
   const int parts = CountStateParts(training.job, whole);
-  std::int64_t process = 0;
+  std::int64_t process = process_bytes;
   const auto find = [&](const Plan& plan) -> Result<MemoryNeed> {
     const auto plan_engine = [&](const ReplicaOptions& sizes) {
       options.replica = sizes;
@@ -217,7 +217,7 @@ Result<ChosenPlan> SearchForPlan(const PlannedTraining& training, const Plan& wh
   MicroBatchSearch search = MakeSearch(training);
   search.smaller = 2;
   GACCD_ASSIGN_OR_RETURN(MicroBatchChoice choice, ChooseMicroBatch(whole.request(), search, find));
-  return ChosenPlan{std::move(choice), limit};
+  return ChosenPlan{std::move(choice), limit, process};
 }
 
 int BusiestRank(const Plan& plan, const UpdateSchedule& schedule) {

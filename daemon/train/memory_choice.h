@@ -41,7 +41,8 @@ struct MemoryLimit {
 
 struct ChosenPlan {
   MicroBatchChoice choice;
-  MemoryLimit limit;  // on this rank
+  MemoryLimit limit;               // on this rank
+  std::int64_t process_bytes = 0;  // of the program, without what is planned; 0: not measured
 };
 
 // kConfig, with both sizes, if no micro-batch fits. who: "rank 3 on n07".
@@ -68,9 +69,11 @@ using FindOwnNeed = std::function<Result<MemoryNeed>(const Plan& plan)>;
 [[nodiscard]] Result<ChosenPlan> ChooseForPlan(const PlannedTraining& training, const Plan& whole,
                                                std::optional<std::int64_t> memory);
 
-// The same, but also succeeds if no micro-batch fits (choice.fits is false).
+// The same, but also succeeds if no micro-batch fits (choice.fits is false). process_bytes: of an
+// earlier search, as each enlarges this process; 0: measures them.
 [[nodiscard]] Result<ChosenPlan> SearchForPlan(const PlannedTraining& training, const Plan& whole,
-                                               std::optional<std::int64_t> memory);
+                                               std::optional<std::int64_t> memory,
+                                               std::int64_t process_bytes = 0);
 
 // The rank with the most samples: 0, unless ranks have different speeds.
 [[nodiscard]] int BusiestRank(const Plan& plan, const UpdateSchedule& schedule);

@@ -234,9 +234,10 @@ Result<Plan> ChoosePlan(const Job& job, const Plan& one_step, const Flags& flags
   training.any_load = flags.speed == "measured" || flags.rebalance == Rebalance::kAuto;
   const auto memory = MemoryFlag(flags);
   const auto chosen = ChooseForPlan(training, one_step, memory);
-  std::string modes;  // after ChooseForPlan(): each trial enlarges this process
+  std::string modes;
   if (memory && one_step.world() > 1) {
-    GACCD_ASSIGN_OR_RETURN(modes, FittingModesText(training, one_step, *memory));
+    GACCD_ASSIGN_OR_RETURN(modes, FittingModesText(training, one_step, *memory,
+                                                   chosen.ok() ? chosen->process_bytes : 0));
   }
   if (!chosen.ok()) return WithModes(chosen.status(), modes);
   *table = MemoryTableText(chosen->choice, ComputeUpdateCost(run.model), chosen->limit.text);

@@ -131,7 +131,7 @@ std::string ShardingText(const Job& job, const FlatLayout& layout, const Plan& p
 }
 
 Result<std::string> FittingModesText(const PlannedTraining& training, const Plan& one_step,
-                                     std::int64_t memory) {
+                                     std::int64_t memory, std::int64_t process_bytes) {
   std::ostringstream out;
   out << "\nSharding by the memory of a rank\n"
          "  shard           micro-batch  micro-steps           memory\n";
@@ -144,7 +144,8 @@ Result<std::string> FittingModesText(const PlannedTraining& training, const Plan
                                    .schedule = training.schedule,
                                    .saves = training.saves,
                                    .any_load = training.any_load};
-    GACCD_ASSIGN_OR_RETURN(const ChosenPlan chosen, SearchForPlan(other, one_step, memory));
+    GACCD_ASSIGN_OR_RETURN(const ChosenPlan chosen,
+                           SearchForPlan(other, one_step, memory, process_bytes));
     const Plan& plan = chosen.choice.plan();
     out << "  " << std::left << std::setw(14) << Name(mode) << std::right << std::setw(13)
         << plan.request().micro_batch << std::setw(13) << plan.accum_steps() << std::setw(17)

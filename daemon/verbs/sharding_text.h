@@ -21,8 +21,10 @@ namespace gaccd {
                                        std::int64_t planned);
 
 // A table with the largest micro-batch of every mode that fits into `memory` (bytes of a rank).
-// Ignores training.job.shard. Errors: those of opening the graphs.
+// Ignores training.job.shard. process_bytes: as for SearchForPlan(). Errors: those of opening the
+// graphs.
 [[nodiscard]] Result<std::string> FittingModesText(const PlannedTraining& training,
-                                                   const Plan& one_step, std::int64_t memory);
+                                                   const Plan& one_step, std::int64_t memory,
+                                                   std::int64_t process_bytes);
 
 }  // namespace gaccd

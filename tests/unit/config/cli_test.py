@@ -175,6 +175,9 @@ batch { target: 6000 }  optimizer { lr: 0.01 adamw {} }
             table = done.stdout[done.stdout.index("Micro-batches by the memory"):].splitlines()
             self.assertEqual(table[1], "  limit          110.0 MB (--memory), 16.0 MB stay free")
             self.assertEqual(table[2].split(), ["micro-batch", "micro-steps", "recompute", "memory", "time"])
+            (this,) = (line.split() for line in table if line.endswith("this plan"))
+            (none,) = (line.split() for line in table if line.startswith("  none "))
+            self.assertEqual(none[1:5], [this[0], this[1], *this[3:5]])  # the same memory in both tables
             self.assertRegex(table[3], r"^         2000            1 +none +\d+\.\d MB +1\.00  does not fit$")
             self.assertEqual([line.split()[-2:] for line in table if "plan" in line], [["this", "plan"]])
             self.assertLessEqual(max(map(len, done.stdout.splitlines())), 80)
@@ -369,6 +372,9 @@ class JsonTest(unittest.TestCase):
             self.assertEqual([key for key in status if key not in promised], [])
 
     def test_selftest_has_a_line_per_mode(self):
+        for flag in ("--shard=optimizer", "--pipeline=2", "--recompute=blocks"):
+            done = run("selftest", flag)
+            self.assertEqual((done.returncode, "with --job=FILE" in done.stderr), (64, True), done.stderr)
         modes = self.lines("selftest", "--nodes=1", "--gpus-per-node=3")
         self.assertEqual([one["mode"] for one in modes], ["exact", "floor", "ceil", "nearest"])
         self.assertEqual(" ".join(modes[0]),
