@@ -54,6 +54,10 @@ class NonfiniteHandler {
   // policy. An update without a counted label is skipped with a warning. The loss scale follows
   // every other update.
   Status HandleResult(const UpdateInFlight& done, UpdateResult* result);
+  // Collective. kNoRequeue, on all ranks, if an update has made a parameter non-finite: nothing
+  // recovers from that. Call before the parameters are evaluated or saved, as otherwise only the
+  // next update shows it.
+  Status CheckParameters() const;
 
  private:
   // kNoRequeue, with advice.

@@ -168,6 +168,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
     if (control.interrupted_update()) {
       in_flight_.pop_back();  // the engine will not end it
       GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
+      GACCD_RETURN_IF_ERROR(CheckParameters(step - 1, control));
       return control.StopInside();
     }
     const bool last = step == inputs_.schedule.updates();
@@ -176,9 +177,10 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
     const bool drain = last || evaluate || save || replicas_->Due(step);
     GACCD_RETURN_IF_ERROR(ReportUntil(drain ? 0 : engine_->updates_in_flight(), reporter, summary));
     StopDecision decision = control.decision();
-    if (decision.action != StopAction::kContinue) {
-      GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
-    }
+    const bool requested = decision.action != StopAction::kContinue;
+    if (requested) GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
+    if (last || evaluate || save || requested)
+      GACCD_RETURN_IF_ERROR(CheckParameters(step, control));
     if (last || inputs_.schedule.At(step - 1).epoch_end) {
       GACCD_RETURN_IF_ERROR(
           CheckUnchangedData(comm_, *inputs_.data.train, inputs_.data.eval.get()));
@@ -213,6 +215,13 @@ std::string Trainer::EarlyStopReason(std::int64_t updates) const {
   return StrCat(best_.StopReason(), "; this was already the case at update ", updates,
                 ", from which the run resumed, so nothing was trained; raise evaluation.patience "
                 "to continue");
+}
+
+Status Trainer::CheckParameters(std::int64_t step, RunCheckpointer& control) {
+  const Status finite = nonfinite_->CheckParameters();
+  // On all ranks. A failed save has been reported.
+  if (!finite.ok() && finite.kind() == ErrorKind::kNoRequeue) (void)control.FinishSaves();
+  return finite.WithContext(StrCat("after update ", step));
 }
 
 Status Trainer::Begin(std::int64_t index, RunCheckpointer& control) {

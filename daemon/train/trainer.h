@@ -102,6 +102,9 @@ class Trainer {
   Status ReportUntil(int in_flight, RunReporter& reporter, TrainingSummary* summary);
   // updates: done so far, fewer than planned.
   [[nodiscard]] std::string EarlyStopReason(std::int64_t updates) const;
+  // NonfiniteHandler::CheckParameters() after update `step`, with none in flight. On its error the
+  // saves in progress, of intact parameters, are finished.
+  Status CheckParameters(std::int64_t step, RunCheckpointer& control);
   [[nodiscard]] bool EvaluatesAfter(std::int64_t step) const;
   // Whether the evaluation after update `step` is the best so far and its weights must be saved.
   [[nodiscard]] bool KeepsBest(std::int64_t step) const;

@@ -267,8 +267,8 @@ class PoisonedBackend final : public tests::FakeBackend {
 
 // One rank, update 1: samples 0 to 19, 4 at once.
 struct Alone {
-  explicit Alone(OnNonfinite policy)
-      : handler({*comm, engine, tests::ModelOfFakes().layout(), feed, notes, {}, nullptr, job},
+  explicit Alone(OnNonfinite policy, LossScale* scale = nullptr)
+      : handler({*comm, engine, tests::ModelOfFakes().layout(), feed, notes, {}, scale, job},
                 policy) {}
   Job job;
   std::unique_ptr<Communicator> comm = MakeSingle();
@@ -339,6 +339,25 @@ TEST(NonfiniteHandlerTest, SkipsUpdatesWithoutLabelsForAnyPolicy) {
     ASSERT_EQ(warnings.size(), 5U) << "of the updates 1, 2, 4, 8 and 16";
     EXPECT_THAT(warnings[0], HasSubstr("update 1 is skipped: none of its 20 samples"));
     EXPECT_THAT(warnings[4], HasSubstr("so far: 16"));
+  }
+}
+
+TEST(NonfiniteHandlerTest, OverflowedParameterEndsRunForAnyPolicy) {
+  for (const OnNonfinite policy :
+       {OnNonfinite::kStop, OnNonfinite::kSkipUpdate, OnNonfinite::kDropMicroBatch}) {
+    LossScale scale({.init_scale = 4, .growth_interval = 2, .least_scale = 1});
+    Alone a(policy, &scale);
+    EXPECT_OK(a.feed.Start(a.engine, 0));
+    EXPECT_OK(a.handler.CheckParameters());
+    a.engine->page.overflowed = 1;
+    EXPECT_OK(RunUpdate(a.engine, a.feed.batches(), a.feed.ProgramFor(a.first.update), {}));
+    EXPECT_OK((*a.engine).PopResult(true));
+    EXPECT_THAT(a.handler.CheckParameters(),
+                IsError(ErrorKind::kNoRequeue, "the optimiser has made", "not finite"));
+    UpdateResult result{.samples = 20, .divisor = 20, .loss = 1, .finite = false};
+    EXPECT_THAT(a.handler.HandleResult(a.first, &result),
+                IsError(ErrorKind::kNoRequeue, "the optimiser has made"));
+    EXPECT_EQ(scale.scale(), 4);
   }
 }
 
