@@ -71,10 +71,8 @@ void NonfiniteHandler::WarnAboutUnlabelled(const UpdateInFlight& done) {
 Status NonfiniteHandler::UpdateLossScale(const UpdateInFlight& done, const UpdateResult& result) {
   GACCD_RETURN_IF_ERROR(c_.loss_scale->Update(result.finite));
   if (result.finite || c_.comm.rank() != 0) return Status::Ok();
-  const char* const why = std::isfinite(result.loss) ? " is skipped: its gradient overflowed"
-                                                     : ": its loss is not finite";
-  LogWarning(StrCat("update ", done.step(), why, "; the loss scale is halved to ",
-                    c_.loss_scale->scale()));
+  LogWarning(StrCat("update ", done.step(), " is skipped: its gradient overflowed; the loss scale ",
+                    "is halved to ", c_.loss_scale->scale()));
   return Status::Ok();
 }
 
@@ -85,9 +83,9 @@ Status NonfiniteHandler::HandleResult(const UpdateInFlight& done, UpdateResult* 
   }
   // No policy and no loss scale changes that.
   if (!result->finite) GACCD_RETURN_IF_ERROR(CheckParameters());
-  if (c_.loss_scale != nullptr) {
+  if (c_.loss_scale != nullptr && std::isfinite(result->loss)) {
     if (Status status = UpdateLossScale(done, *result); !status.ok()) return Explain(done, status);
-    if (!result->finite && std::isfinite(result->loss)) return Status::Ok();
+    if (!result->finite) return Status::Ok();
   }
   if (result->finite) {
     in_a_row_ = 0;

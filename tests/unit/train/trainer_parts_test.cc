@@ -342,6 +342,21 @@ TEST(NonfiniteHandlerTest, SkipsUpdatesWithoutLabelsForAnyPolicy) {
   }
 }
 
+// The loss does not depend on the scale: a sample that is bad in every epoch does not end the run.
+TEST(NonfiniteHandlerTest, NonFiniteLossKeepsLossScale) {
+  LossScale scale({.init_scale = 4, .growth_interval = 2, .least_scale = 1});
+  Alone a(OnNonfinite::kSkipUpdate, &scale);
+  for (int epoch = 0; epoch < 4; ++epoch) {
+    UpdateResult result{.samples = 20, .divisor = 20, .loss = NAN, .finite = false};
+    EXPECT_OK(a.handler.HandleResult(a.first, &result));
+    EXPECT_EQ(scale.scale(), 4);
+  }
+  UpdateResult overflow{.samples = 20, .divisor = 20, .loss = 1, .finite = false};
+  EXPECT_OK(a.handler.HandleResult(a.first, &overflow));
+  EXPECT_EQ(scale.scale(), 2);
+  EXPECT_FALSE(overflow.finite);
+}
+
 TEST(NonfiniteHandlerTest, OverflowedParameterEndsRunForAnyPolicy) {
   for (const OnNonfinite policy :
        {OnNonfinite::kStop, OnNonfinite::kSkipUpdate, OnNonfinite::kDropMicroBatch}) {
