@@ -241,6 +241,7 @@ Status CpuBackend::Optimize(const ParameterLimit* limit) {
     progress = [this](std::int64_t end) { replica_->ParametersChangedUpTo(end); };
   optimizer_->Step(Own(replica_->parameters()), Own(replica_->gradients()), lr_,
                    control_->verdict.gradient_scale, progress);
+  control_->overflowed = optimizer_->overflowed() ? 1 : 0;
   if (limit != nullptr) {
     float& value = parameter(limit->element);
     value = std::min(value, limit->most);

@@ -141,6 +141,11 @@ Status Engine::Read(EngineBuffer buffer, std::int64_t first, std::span<float> ou
   return backend_->CopyOut("state for a checkpoint", buffer, first, out);
 }
 
+int Engine::updates_in_flight() const {
+  const bool none = backend_->immediate() || options_.tolerate_nonfinite;
+  return none ? 0 : static_cast<int>(Backend::kSlots) - 1;
+}
+
 std::int64_t Engine::optimizer_updates() const {
   const std::size_t last = (oldest_ + count_ - 1) % updates_.size();
   return open() ? updates_[last].optimizer_updates : backend_->updates();

@@ -150,16 +150,15 @@ class Engine final {
   // results of earlier ones. The same on all ranks, so that all have issued the same collectives
   // when one of them stops. 0 if an update may be skipped (tolerate_nonfinite), as the AdamW
   // factors of the next one depend on that.
-  [[nodiscard]] int updates_in_flight() const {
-    return backend_->immediate() || options_.tolerate_nonfinite
-               ? 0
-               : static_cast<int>(Backend::kSlots) - 1;
-  }
+  [[nodiscard]] int updates_in_flight() const;
   // The result of the oldest update in flight; empty if it is still running on the device and
   // `wait` is false, or if there is none. kNoRequeue: loss or gradient is not finite; kData: D is 0
   // (both on every rank alike); kInternal: the audit failed. With such an error the parameters are
   // those of the previous update.
   Result<std::optional<UpdateResult>> PopResult(bool wait);
+  // Whether an update has made a parameter that this rank updates non-finite, as of the result that
+  // PopResult() returned last. Sticky; no later update is finite.
+  [[nodiscard]] bool overflowed() const { return overflowed_; }
 
   // Forward and backward of one micro-batch alone, to locate non-finite values. Returns the sum of
   // its losses; the gradients are then those of this micro-batch, each prediction weighted as in
@@ -239,6 +238,7 @@ class Engine final {
   double loss_scale_ = 1;  // of the update whose inputs are on the device
   // N/D divided by the loss scale, of the update whose result PopResult() returned last
   double correction_ = 1;
+  bool overflowed_ = false;
   std::chrono::steady_clock::time_point lap_ = std::chrono::steady_clock::now();
 };
 

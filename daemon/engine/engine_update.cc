@@ -236,6 +236,7 @@ Result<std::optional<UpdateResult>> Engine::PopResult(bool wait) {
   if (!finished) return std::optional<UpdateResult>();
   const UpdateVerdict& found = update.slot.page->verdict;
   correction_ = found.correction;
+  overflowed_ = update.slot.page->overflowed != 0;
   // The device has changed nothing in this update; after an error, nothing in later ones either.
   if (found.idle != 0) backend_->set_updates(update.optimizer_updates);
   if (Status verdict = Verdict(update); !verdict.ok()) {

@@ -50,6 +50,19 @@ bool EvaluationIsDue(const UpdateSchedule& schedule, std::int64_t every_updates,
   return step == schedule.updates() || schedule.At(step - 1).epoch_end;
 }
 
+Result<Better> FindBetter(const Job& job, const SampleSpec& spec) {
+  const std::string& name = job.evaluation.metric;
+  if (name == kLossName) return Better::kSmaller;
+  std::string names(kLossName);
+  for (const MetricSpec& metric : job.metric.empty() ? DefaultMetrics(spec) : job.metric) {
+    const MetricKind kind = DescribeMetric(metric);
+    if (kind.name == name) return kind.better;
+    names += StrCat(", ", kind.name);
+  }
+  return Status(ErrorKind::kConfig,
+                StrCat("evaluation.metric: expected one of ", names, ", found ", name));
+}
+
 Evaluator::Evaluator(Communicator& comm, const Dataset& data, std::int64_t batch,
                      std::string_view unit, std::vector<MetricSpec> metrics)
     : comm_(comm),
@@ -75,17 +88,6 @@ EvalShard Evaluator::OwnShard() const {
 }
 
 std::set<std::int64_t> Evaluator::BatchSizes() const { return EvalBatchSizes(OwnShard(), batch_); }
-
-Result<Better> Evaluator::FindBetter(std::string_view name) const {
-  if (name == kLossName) return Better::kSmaller;
-  std::string names(kLossName);
-  for (const MetricSpec& spec : metrics_) {
-    const MetricKind kind = DescribeMetric(spec);
-    if (kind.name == name) return kind.better;
-    names += StrCat(", ", kind.name);
-  }
-  return Status(ErrorKind::kConfig, StrCat("expected one of ", names, ", found ", name));
-}
 
 std::int64_t Evaluator::FewestBatches() const {
   // The last shard is never larger than another one.

@@ -14,6 +14,7 @@
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
+#include "daemon/config/job.h"
 #include "daemon/data/dataset.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/engine/engine.h"
@@ -29,6 +30,10 @@ namespace gaccd {
 // every_updates: the job's evaluation.every_updates.
 [[nodiscard]] bool EvaluationIsDue(const UpdateSchedule& schedule, std::int64_t every_updates,
                                    std::int64_t step);
+
+// The direction of the job's evaluation.metric: the loss, or a metric of the evaluation. spec: of
+// the evaluation data. kConfig, with all names, if there is none with this name.
+[[nodiscard]] Result<Better> FindBetter(const Job& job, const SampleSpec& spec);
 
 // The state of the training, for the record of an evaluation.
 struct EvaluationTime {
@@ -54,9 +59,6 @@ class Evaluator {
 
   // The sizes of this rank's batches, for which its engine must be prepared.
   [[nodiscard]] std::set<std::int64_t> BatchSizes() const;
-  // The direction of the loss or of the metric with this name. kConfig, with all names, if there is
-  // none.
-  [[nodiscard]] Result<Better> FindBetter(std::string_view name) const;
   // Collective. `engine` must be the same in every call. stops: checked between batches; null: the
   // model has no stages, and ranks wait for slower ones. Empty: interrupted, because the ranks must
   // stop and there is no time for the rest. kData: no prediction counts.

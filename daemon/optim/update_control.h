@@ -3,7 +3,7 @@
 //   engine, before the first micro-step   inputs
 //   end of every micro-step               sums (summed over the ranks in the reduction)
 //   JudgeUpdate()                         verdict, which the optimiser follows
-//   optimiser kernels                     overflowed, which the next verdict reads
+//   optimiser                             overflowed, which the next verdict reads
 // Plain data, the same on host and device. Control words that are summed over the ranks follow it.
 #pragma once
 

@@ -117,6 +117,16 @@ double Deviation(const UpdateOutcome& actual, const UpdateOutcome& reference) {
              : std::max(of_gradient, Deviation(actual.running, reference.running));
 }
 
+// A relative deviation from 0 says nothing.
+Status CheckGradient(const Gradient& gradient, std::int64_t samples) {
+  if (std::ranges::any_of(gradient, [](float value) { return value != 0; })) return Status::Ok();
+  return {
+      ErrorKind::kConfig,
+      StrCat("the selftest has nothing to compare: expected a gradient other than 0 in the "
+             "first update, found 0 in all ",
+             gradient.size(), " values of its ", samples, samples == 1 ? " sample" : " samples")};
+}
+
 Result<UpdateOutcome> UpdateOnOneRank(const JobSetting& setting, std::int64_t samples,
                                       std::int64_t micro_batch) {
   GACCD_ASSIGN_OR_RETURN(
@@ -274,6 +284,7 @@ Result<JobSelftest> RunJobSelftest(const Job& job, const PlanRequest& request) {
   model.Initialize(job.seed, setting.parameters);
   const std::int64_t samples = plan.effective_batch();
   GACCD_ASSIGN_OR_RETURN(const UpdateOutcome reference, UpdateOnOneRank(setting, samples, samples));
+  GACCD_RETURN_IF_ERROR(CheckGradient(reference.gradient, samples));
   GACCD_ASSIGN_OR_RETURN(const UpdateOutcome in_two,
                          UpdateOnOneRank(setting, samples, (samples + 1) / 2));
   Model first_stage = model;

@@ -37,7 +37,7 @@ struct JobSelftest {
 };
 
 // request: with the stages of the job's pipeline. kOs if this machine cannot run so many ranks;
-// errors of the data and the model.
+// kConfig if the gradient of the first update is 0; errors of the data and the model.
 Result<JobSelftest> RunJobSelftest(const Job& job, const PlanRequest& request);
 
 // One line of JSON; a table for users, with the verdict in the last line.

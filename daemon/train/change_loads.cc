@@ -26,34 +26,6 @@ RebalanceRecord ChangeRecord(std::int64_t step, const Plan& before, const Better
 
 }  // namespace
 
-bool Trainer::CanMeasureSpeeds() const {
-  const Model& model = inputs_.model;
-  return !model.has_collectives() && !model.contrastive() && model.update_sums() == 0 &&
-         !model.stage();
-}
-
-Status Trainer::PrepareForOtherLoads() {
-  const auto refuse = [](const std::string& why) -> Status {
-    return {ErrorKind::kConfig, "--rebalance=auto and --speed=measured: " + why};
-  };
-  if (!words_.measures()) {
-    return refuse(StrCat("expected 2 to ", RankTimes::kMaxRanks, " ranks, found ", comm_.size()));
-  }
-  if (!CanMeasureSpeeds()) {
-    return refuse("the micro-steps of this model wait for other ranks, so their times say nothing");
-  }
-  if (inputs_.model.micro_values() > 0) {
-    return refuse("other loads change the micro-batches, whose statistics batch_norm has (MICRO)");
-  }
-  const std::int64_t micro_batch = inputs_.plan.request().micro_batch;
-  if (micro_batch > BatchFeed::kMaxPreparedSizes) {
-    return refuse(StrCat("every size of a micro-batch is prepared, expected at most ",
-                         BatchFeed::kMaxPreparedSizes, " samples, found ", micro_batch));
-  }
-  feed_.PrepareForOtherLoads();
-  return Status::Ok();
-}
-
 Status Trainer::RestoreLoads(const Manifest& saved) {
   const std::vector<double>& speeds = saved.plan->request().speeds;
   if (!loads_.any() || speeds.empty() || speeds == inputs_.plan.request().speeds) {

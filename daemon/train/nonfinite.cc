@@ -17,15 +17,6 @@ bool AllFinite(std::span<const float> values) {
   return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
 }
 
-std::string FirstBadParameter(const FlatLayout& layout, std::span<const float> gradients) {
-  for (const FlatEntry& entry : layout.entries()) {
-    const auto of_entry = gradients.subspan(static_cast<std::size_t>(entry.offset),
-                                            static_cast<std::size_t>(entry.elements));
-    if (!AllFinite(of_entry)) return entry.name;
-  }
-  return {};
-}
-
 // Samples of the batch with a non-finite value.
 std::vector<std::int64_t> BadInputs(const BatchView& batch, const SampleSpec& spec) {
   std::vector<std::int64_t> bad;
@@ -54,6 +45,15 @@ std::string Numbers(const std::vector<std::int64_t>& numbers) {
 
 }  // namespace
 
+std::string FirstNotFiniteParameter(const FlatLayout& layout, std::span<const float> values) {
+  for (const FlatEntry& entry : layout.entries()) {
+    const auto of_entry = values.subspan(static_cast<std::size_t>(entry.offset),
+                                         static_cast<std::size_t>(entry.elements));
+    if (!AllFinite(of_entry)) return entry.name;
+  }
+  return {};
+}
+
 Result<std::vector<Offender>> FindOffenders(Engine& engine, const FlatLayout& layout,
                                             const UpdateReplay& replay) {
   std::vector<Offender> offenders;
@@ -76,7 +76,7 @@ Result<std::vector<Offender>> FindOffenders(Engine& engine, const FlatLayout& la
     }
     GACCD_ASSIGN_OR_RETURN(const double loss, engine.Probe(*batch));
     GACCD_RETURN_IF_ERROR(engine.GetGradients(gradients));
-    std::string where = FirstBadParameter(layout, gradients);
+    std::string where = FirstNotFiniteParameter(layout, gradients);
     if (where.empty() && std::isfinite(loss)) continue;
     if (!where.empty()) offender.where = std::move(where);
     offenders.push_back(std::move(offender));

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,10 @@ struct Offender {
   std::vector<std::int64_t> samples;
   std::vector<std::int64_t> bad_inputs;  // the samples with non-finite input values
 };
+
+// The first parameter with a value, or a gradient, that is not finite; empty: all are finite.
+[[nodiscard]] std::string FirstNotFiniteParameter(const FlatLayout& layout,
+                                                  std::span<const float> values);
 
 // Local. Calls Engine::Probe() for every micro-batch with samples; if the engine cannot probe,
 // returns micro-batches with bad inputs.

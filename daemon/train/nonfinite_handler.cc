@@ -29,8 +29,24 @@ Result<SharedOffenders> NonfiniteHandler::LocateOffenders(const UpdateInFlight& 
   return shared;
 }
 
+Status NonfiniteHandler::CheckParameters() const {
+  std::int64_t ranks = c_.engine.overflowed() ? 1 : 0;
+  const MutableBuffer sum = View(std::span(&ranks, 1));
+  GACCD_RETURN_IF_ERROR(c_.comm.AllReduceSum(sum, sum));
+  if (ranks == 0) return Status::Ok();
+  std::vector<float> parameters(static_cast<std::size_t>(c_.layout.size()));
+  GACCD_RETURN_IF_ERROR(c_.engine.GetParameters(parameters));
+  // Empty if the limit of a learned scale has replaced the value.
+  const std::string name = FirstNotFiniteParameter(c_.layout, parameters);
+  // kSkipUpdate: without the advice to skip updates, which would not help.
+  return {ErrorKind::kNoRequeue,
+          StrCat("training diverged: the optimiser has made ", name.empty() ? "a parameter" : name,
+                 " not finite; ", Remedy(c_.job, OnNonfinite::kSkipUpdate, /*bad_data=*/false))};
+}
+
 Status NonfiniteHandler::Explain(const UpdateInFlight& done, Status error) {
   if (error.kind() != ErrorKind::kNoRequeue) return error;
+  GACCD_RETURN_IF_ERROR(CheckParameters());
   std::vector<Offender> mine;
   const auto shared = LocateOffenders(done, &mine);
   if (shared.ok()) return Diverged(error.message(), *shared);
@@ -55,10 +71,8 @@ void NonfiniteHandler::WarnAboutUnlabelled(const UpdateInFlight& done) {
 Status NonfiniteHandler::UpdateLossScale(const UpdateInFlight& done, const UpdateResult& result) {
   GACCD_RETURN_IF_ERROR(c_.loss_scale->Update(result.finite));
   if (result.finite || c_.comm.rank() != 0) return Status::Ok();
-  const char* const why = std::isfinite(result.loss) ? " is skipped: its gradient overflowed"
-                                                     : ": its loss is not finite";
-  LogWarning(StrCat("update ", done.step(), why, "; the loss scale is halved to ",
-                    c_.loss_scale->scale()));
+  LogWarning(StrCat("update ", done.step(), " is skipped: its gradient overflowed; the loss scale ",
+                    "is halved to ", c_.loss_scale->scale()));
   return Status::Ok();
 }
 
@@ -67,9 +81,11 @@ Status NonfiniteHandler::HandleResult(const UpdateInFlight& done, UpdateResult* 
     WarnAboutUnlabelled(done);
     return Status::Ok();
   }
-  if (c_.loss_scale != nullptr) {
+  // No policy and no loss scale changes that.
+  if (!result->finite) GACCD_RETURN_IF_ERROR(CheckParameters());
+  if (c_.loss_scale != nullptr && std::isfinite(result->loss)) {
     if (Status status = UpdateLossScale(done, *result); !status.ok()) return Explain(done, status);
-    if (!result->finite && std::isfinite(result->loss)) return Status::Ok();
+    if (!result->finite) return Status::Ok();
   }
   if (result->finite) {
     in_a_row_ = 0;

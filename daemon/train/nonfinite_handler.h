@@ -52,8 +52,13 @@ class NonfiniteHandler {
   // update, or with the remaining part of it in `result`; kNoRequeue if the training diverged. In
   // fp16 a non-finite gradient of a finite loss is an overflow: the update is skipped whatever the
   // policy. An update without a counted label is skipped with a warning. The loss scale follows
-  // every other update.
+  // every other update with a finite loss; GradScaler also halves it after a non-finite loss, which
+  // does not depend on the scale.
   Status HandleResult(const UpdateInFlight& done, UpdateResult* result);
+  // Collective. kNoRequeue, on all ranks, if an update has made a parameter non-finite: nothing
+  // recovers from that. Call before the parameters are evaluated or saved, as otherwise only the
+  // next update shows it.
+  Status CheckParameters() const;
 
  private:
   // kNoRequeue, with advice.

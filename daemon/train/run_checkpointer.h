@@ -70,6 +70,8 @@ class RunCheckpointer {
   Status AtBoundary(std::int64_t step, bool save, bool must);
   // Collective: polls the saves in progress without saving.
   Status Poll() { return saves() ? AgreeOnSave(writer_->Poll()) : Status::Ok(); }
+  // Collective: waits for the saves in progress, and saves nothing else.
+  Status FinishSaves() { return saves() ? writer_->Finish() : Status::Ok(); }
   // At the end of a complete training: waits for the last save, and retries it if the disk failed,
   // up to options.fail_limit times in a row.
   Status Finish();

@@ -68,6 +68,14 @@ std::optional<std::int64_t> MemoryFlag(const Flags& flags) {
   return bytes.ok() ? std::optional(*bytes) : std::nullopt;
 }
 
+TrainGuards MakeTrainGuards(const Flags& flags) {
+  return {.on_nonfinite = flags.on_nonfinite, .digest_every = flags.digest_every};
+}
+
+LoadChanges MakeLoadChanges(const Flags& flags) {
+  return {.once = flags.speed == "measured", .always = flags.rebalance == Rebalance::kAuto};
+}
+
 SavePolicy MakeSavePolicy(const Flags& flags) {
   return {.every_updates = flags.save_every_updates,
           .every_seconds = flags.save_every_seconds.value_or(kDefaultSaveSeconds)};

@@ -13,6 +13,7 @@
 #include "daemon/stop/clocks.h"
 #include "daemon/stop/stop_agreement.h"
 #include "daemon/train/save_clock.h"
+#include "daemon/train/training.h"
 #include "daemon/weights/weights.h"
 #include "slurm/environment.h"
 
@@ -25,6 +26,8 @@ Result<Job> ReadTrainingJob(const Flags& flags);
 [[nodiscard]] WeightRules MakeWeightRules(const Flags& flags);
 // --memory in bytes.
 [[nodiscard]] std::optional<std::int64_t> MemoryFlag(const Flags& flags);
+[[nodiscard]] TrainGuards MakeTrainGuards(const Flags& flags);
+[[nodiscard]] LoadChanges MakeLoadChanges(const Flags& flags);
 [[nodiscard]] SavePolicy MakeSavePolicy(const Flags& flags);
 // Patience with the previous attempt: at most half of --bound.
 [[nodiscard]] OwnerPatience MakeOwnerPatience(const Flags& flags);

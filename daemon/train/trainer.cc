@@ -12,6 +12,7 @@
 #include "daemon/train/pipeline.h"
 #include "daemon/train/same_data.h"
 #include "daemon/train/start_warnings.h"
+#include "daemon/train/training_checks.h"
 #include "daemon/train/update.h"
 
 namespace gaccd {
@@ -46,34 +47,15 @@ Result<std::unique_ptr<Trainer>> Trainer::Make(Communicator& comm, TrainingInput
 }
 
 Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
-  if (inputs_.model.update_sums() > 0 && guards_.on_nonfinite == OnNonfinite::kDropMicroBatch) {
-    return {ErrorKind::kConfig,
-            "on_nonfinite: drop-micro-batch is not supported with statistics of the whole update, "
-            "which "
-            "contain every micro-batch: expected stop or skip-update"};
-  }
-  if (inputs_.model.stage() && guards_.on_nonfinite == OnNonfinite::kDropMicroBatch) {
-    return {
-        ErrorKind::kConfig,
-        "on_nonfinite: drop-micro-batch is not supported in a pipeline, whose stages do not know "
-        "which micro-batch another one drops: expected stop or skip-update"};
-  }
-  if (inputs_.model.stage() && loads_.any()) {
-    return {ErrorKind::kConfig,
-            "pipeline: loads by measured speeds and --rebalance are not supported with it yet"};
-  }
+  GACCD_RETURN_IF_ERROR(
+      CheckTrainingFlags(inputs_.job, inputs_.model, inputs_.plan, guards_, loads_));
   GACCD_RETURN_IF_ERROR(CheckSameData(comm_, *inputs_.data.train, inputs_.data.eval.get()));
   content_ = HashContent(*inputs_.data.train, inputs_.data.eval.get());
-  if (words_.measures() && CanMeasureSpeeds() && inputs_.model.micro_values() == 0) {
+  if (words_.measures() && CanMeasureSpeeds(inputs_.job, inputs_.model) &&
+      inputs_.model.micro_values() == 0) {
     rebalancer_.emplace(static_cast<std::size_t>(comm_.size()), loads_.once, loads_.always);
   }
-  if (loads_.any() && inputs_.job.batch.target_schedule) {
-    return {
-        ErrorKind::kConfig,
-        "batch.target_schedule: loads by measured speeds and --rebalance are not supported with "
-        "it yet"};
-  }
-  if (loads_.any()) GACCD_RETURN_IF_ERROR(PrepareForOtherLoads());
+  if (loads_.any()) feed_.PrepareForOtherLoads();
   ReplicaOptions replica{
       .micro_batches = feed_.BatchSizes(),
       .micro_steps_per_update = feed_.max_micro_steps(),
@@ -93,7 +75,9 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
                            .tolerate_nonfinite = guards_.on_nonfinite != OnNonfinite::kStop ||
                                                  loss_scale_ || inputs_.labels.unlabelled > 0,
                            .measure_process = true}));
-  GACCD_RETURN_IF_ERROR(CheckNoiseScale());
+  if (inputs_.job.noise_scale_every > 0 && !engine_->can_measure_noise()) {
+    return NoiseScaleUnsupported(inputs_.job, engine_->device());
+  }
   replicas_.emplace(comm_, guards_.digest_every, inputs_.schedule.updates());
   nonfinite_.emplace(
       NonfiniteContext{comm_, *engine_, inputs_.model.layout(), feed_, progress_, words_.words(),
@@ -184,6 +168,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
     if (control.interrupted_update()) {
       in_flight_.pop_back();  // the engine will not end it
       GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
+      GACCD_RETURN_IF_ERROR(CheckParameters(step - 1, control));
       return control.StopInside();
     }
     const bool last = step == inputs_.schedule.updates();
@@ -192,9 +177,10 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
     const bool drain = last || evaluate || save || replicas_->Due(step);
     GACCD_RETURN_IF_ERROR(ReportUntil(drain ? 0 : engine_->updates_in_flight(), reporter, summary));
     StopDecision decision = control.decision();
-    if (decision.action != StopAction::kContinue) {
-      GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
-    }
+    const bool requested = decision.action != StopAction::kContinue;
+    if (requested) GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
+    if (last || evaluate || save || requested)
+      GACCD_RETURN_IF_ERROR(CheckParameters(step, control));
     if (last || inputs_.schedule.At(step - 1).epoch_end) {
       GACCD_RETURN_IF_ERROR(
           CheckUnchangedData(comm_, *inputs_.data.train, inputs_.data.eval.get()));
@@ -217,17 +203,25 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
     }
   }
   if (summary->updates < inputs_.schedule.updates()) {
-    summary->stopped_early = best_.StopReason();
-    if (summary->updates == start_.updates) {
-      summary->stopped_early +=
-          StrCat("; this was already the case at update ", start_.updates,
-                 ", from which the run resumed, so nothing was trained; raise evaluation.patience "
-                 "to continue");
-    }
+    summary->stopped_early = EarlyStopReason(summary->updates);
   }
   GACCD_RETURN_IF_ERROR(SumAllocationRetries(summary));
   GACCD_ASSIGN_OR_RETURN(summary->measured_memory, ResidentBytes());
   return control.Finish();
+}
+
+std::string Trainer::EarlyStopReason(std::int64_t updates) const {
+  if (updates > start_.updates) return best_.StopReason();
+  return StrCat(best_.StopReason(), "; this was already the case at update ", updates,
+                ", from which the run resumed, so nothing was trained; raise evaluation.patience "
+                "to continue");
+}
+
+Status Trainer::CheckParameters(std::int64_t step, RunCheckpointer& control) {
+  const Status finite = nonfinite_->CheckParameters();
+  // On all ranks. A failed save has been reported.
+  if (!finite.ok() && finite.kind() == ErrorKind::kNoRequeue) (void)control.FinishSaves();
+  return finite.WithContext(StrCat("after update ", step));
 }
 
 Status Trainer::Begin(std::int64_t index, RunCheckpointer& control) {
@@ -345,19 +339,6 @@ void Trainer::ReportTarget(std::int64_t step, RunReporter& reporter) {
                                .target = target,
                                .accum_steps = plan.accum_steps(),
                                .loads = LoadsText(plan)});
-}
-
-Status Trainer::CheckNoiseScale() const {
-  if (inputs_.job.noise_scale_every == 0 || engine_->can_measure_noise()) return Status::Ok();
-  return {
-      ErrorKind::kConfig,
-      StrCat(
-          "noise_scale_every: ", inputs_.job.noise_scale_every,
-          " needs the gradient of every rank before the reduction, as a sum over its "
-          "samples: expected CPUs, no contrastive loss and no statistics of micro-batches, found ",
-          inputs_.model.contrastive()        ? "a contrastive loss"
-          : inputs_.model.micro_values() > 0 ? "batch norms with stats MICRO"
-                                             : engine_->device())};
 }
 
 void Trainer::ReportNoise(const UpdateInFlight& done, const GradientNoise& found,

@@ -100,21 +100,20 @@ class Trainer {
   // Waits for the result of the oldest update in flight and reports it.
   Status ReportOldest(RunReporter& reporter, TrainingSummary* summary);
   Status ReportUntil(int in_flight, RunReporter& reporter, TrainingSummary* summary);
+  // updates: done so far, fewer than planned.
+  [[nodiscard]] std::string EarlyStopReason(std::int64_t updates) const;
+  // NonfiniteHandler::CheckParameters() after update `step`, with none in flight. On its error the
+  // saves in progress, of intact parameters, are finished.
+  Status CheckParameters(std::int64_t step, RunCheckpointer& control);
   [[nodiscard]] bool EvaluatesAfter(std::int64_t step) const;
   // Whether the evaluation after update `step` is the best so far and its weights must be saved.
   [[nodiscard]] bool KeepsBest(std::int64_t step) const;
-  // Whether measured times show speeds: micro-steps of the model wait for no other rank.
-  [[nodiscard]] bool CanMeasureSpeeds() const;
-  // kConfig, on all ranks, if the loads of this training cannot change.
-  [[nodiscard]] Status PrepareForOtherLoads();
   // Restores the speeds of a checkpoint, if its run had any.
   Status RestoreLoads(const Manifest& saved);
   // Adds the times of the latest update; keeps a better plan for ChangeLoads().
   void MeasureLoads();
   // Reports the stage of the job's target_schedule of update `step`, counted from 0.
   void ReportTarget(std::int64_t step, RunReporter& reporter);
-  // kConfig if job.noise_scale_every is set and this engine or loss does not support it.
-  [[nodiscard]] Status CheckNoiseScale() const;
   void ReportNoise(const UpdateInFlight& done, const GradientNoise& found, RunReporter& reporter);
   // After update `step`, with none in flight: applies the loads of next_plan_ to the next one.
   Status ChangeLoads(std::int64_t step, RunCheckpointer& control, RunReporter& reporter);

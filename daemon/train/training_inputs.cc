@@ -5,9 +5,8 @@
 #include "collectives/base/strings.h"
 #include "daemon/data/sample_order.h"
 #include "daemon/optim/optimizer.h"
-#include "daemon/optim/schedule.h"
-#include "daemon/train/batch_statistics.h"
 #include "daemon/train/pipeline.h"
+#include "daemon/train/training_checks.h"
 
 namespace gaccd {
 namespace {
@@ -22,18 +21,6 @@ Result<LabelCounts> CheckLabels(const Dataset& data, std::string_view name) {
                        data.size(), " samples"));
 }
 
-// A single sample has no others to compare with: its contrastive loss is 0, as is a variance over
-// one value of it.
-Status CheckTwoSamples(std::string_view what, const UpdateSchedule& schedule) {
-  if (schedule.sizes().front() != 1) return Status::Ok();
-  const bool always = !schedule.IsSmaller(1);
-  return {ErrorKind::kConfig,
-          StrCat(what, ": expected at least 2 samples in every update, found 1 in ",
-                 always ? "some of them: choose a larger target"
-                        : "the last one of an epoch or of the run: choose another target, or "
-                          "--last-cycle=drop")};
-}
-
 }  // namespace
 
 Result<TrainingInputs> TrainingInputs::Make(Communicator& comm, const Job& job, const Plan& plan,
@@ -44,14 +31,11 @@ Result<TrainingInputs> TrainingInputs::Make(Communicator& comm, const Job& job, 
   GACCD_RETURN_IF_ERROR(MakeStage(job, comm.rank(), &model));
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
                          MakeUpdateSchedule(job, plan, data.train->size()));
-  GACCD_RETURN_IF_ERROR(CheckSchedule(job.schedule));
-  if (GetLossKind(job.model.loss) == LossKind::kContrastive) {
-    GACCD_RETURN_IF_ERROR(CheckTwoSamples("contrastive", schedule));
+  GACCD_RETURN_IF_ERROR(CheckTraining(job, model, plan, schedule, data.eval.get()));
+  Better better = Better::kSmaller;
+  if (data.eval != nullptr) {
+    GACCD_ASSIGN_OR_RETURN(better, FindBetter(job, data.eval->spec()));
   }
-  if (model.normalised_values() == 1) {
-    GACCD_RETURN_IF_ERROR(CheckTwoSamples("batch_norm of one value per channel", schedule));
-  }
-  GACCD_RETURN_IF_ERROR(CheckBatchStatistics(model, plan, schedule));
   GACCD_ASSIGN_OR_RETURN(const LabelCounts labels, CheckLabels(*data.train, "training data"));
   LabelCounts eval_labels;
   if (data.eval != nullptr) {
@@ -68,6 +52,7 @@ Result<TrainingInputs> TrainingInputs::Make(Communicator& comm, const Job& job, 
                         .model = std::move(model),
                         .schedule = schedule,
                         .feed = std::move(feed),
+                        .better = better,
                         .labels = labels,
                         .eval_labels = eval_labels};
   if (inputs.data.eval == nullptr) return inputs;
@@ -76,9 +61,6 @@ Result<TrainingInputs> TrainingInputs::Make(Communicator& comm, const Job& job, 
                                inputs.model.divisor_unit(inputs.data.eval_weighted), job.metric);
   evaluator.GroupByLength(inputs.model.sample().cuts);
   evaluator.SetStages(static_cast<int>(job.pipeline.stages));
-  auto better = evaluator.FindBetter(job.evaluation.metric);
-  if (!better.ok()) return better.status().WithContext("evaluation.metric");
-  inputs.better = *better;
   return inputs;
 }
 

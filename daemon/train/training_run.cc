@@ -217,11 +217,10 @@ RankStatus TrainingRun::SelectDevice() {
 }
 
 TrainerOptions TrainingRun::MakeTrainerOptions() {
-  return {.guards = {.on_nonfinite = flags_.on_nonfinite, .digest_every = flags_.digest_every},
+  return {.guards = MakeTrainGuards(flags_),
           .choice = session_.MakeEngineChoice(flags_),
           .device_comm = &session_.device_comm(),
-          .loads = {.once = flags_.speed == "measured",
-                    .always = flags_.rebalance == Rebalance::kAuto}};
+          .loads = MakeLoadChanges(flags_)};
 }
 
 RankStatus TrainingRun::ChooseMicroBatch() {

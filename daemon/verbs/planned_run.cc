@@ -17,6 +17,7 @@
 #include "daemon/train/batch_statistics.h"
 #include "daemon/train/memory_choice.h"
 #include "daemon/train/run_options.h"
+#include "daemon/train/training_checks.h"
 #include "daemon/verbs/pipeline_text.h"
 #include "daemon/verbs/sharding_text.h"
 
@@ -169,12 +170,14 @@ std::string MemoryText(const Job& job, const Model& model, const Plan& plan, con
   return text + PlanField("", StrCat("in ", factor.str(), " x the time, predicted"));
 }
 
-Status AddRun(const Job& job, const Plan& plan, std::string* text) {
+Status AddRun(const Job& job, const Plan& plan, const Flags& flags, std::string* text) {
   GACCD_ASSIGN_OR_RETURN(const OpenedRun run, Open(job, plan));
   *text += UpdatesText(run.schedule);
   *text += PlanField("weight decay", DecayText(run.model.layout(), job.optimizer));
   *text += StatisticsText(run.model, plan);
-  GACCD_RETURN_IF_ERROR(CheckBatchStatistics(run.model, plan, run.schedule));
+  GACCD_RETURN_IF_ERROR(CheckTraining(job, run.model, plan, run.schedule, run.data.eval.get()));
+  GACCD_RETURN_IF_ERROR(
+      CheckTrainingFlags(job, run.model, plan, MakeTrainGuards(flags), MakeLoadChanges(flags)));
   if (plan.stages() > 1) {
     const auto memory = [&](const Model& stage) -> Result<std::int64_t> {
       const PlannedTraining training{
@@ -214,10 +217,10 @@ Status WithModes(const Status& error, const std::string& modes) {
 
 }  // namespace
 
-std::string PlannedRunText(const Job& job, const Plan& plan, Status* error) {
+std::string PlannedRunText(const Job& job, const Plan& plan, const Flags& flags, Status* error) {
   std::string text = StrCat("\nThe run of ", job.name, "\n");
   const auto resolved = WithGraphDigest(job);
-  const Status known = resolved.ok() ? AddRun(*resolved, plan, &text) : resolved.status();
+  const Status known = resolved.ok() ? AddRun(*resolved, plan, flags, &text) : resolved.status();
   if (!known.ok()) {
     text += PlanField("not known", known.message());
     if (error != nullptr && EndsTraining(known)) *error = known;
@@ -231,7 +234,7 @@ Result<Plan> ChoosePlan(const Job& job, const Plan& one_step, const Flags& flags
   PlannedTraining training = run.MakeTraining(job);
   const bool may_save = MakeSavePolicy(flags).on();
   training.saves = may_save && flags.run_dir;
-  training.any_load = flags.speed == "measured" || flags.rebalance == Rebalance::kAuto;
+  training.any_load = MakeLoadChanges(flags).any();
   const auto memory = MemoryFlag(flags);
   const auto chosen = ChooseForPlan(training, one_step, memory);
   std::string modes;

@@ -14,9 +14,10 @@ namespace gaccd {
 // job's device is cuda. Lines as in PlanText(). Reads the headers of the data, not its values. What
 // cannot be known here is listed with the reason: missing data, a model that does not match them or
 // this machine.
-// *error: such a reason if a training would fail with it on any machine (kConfig, kData), for
-// example incompatible layers or samples.
-[[nodiscard]] std::string PlannedRunText(const Job& job, const Plan& plan, Status* error = nullptr);
+// *error: such a reason if a training with these flags would fail with it on any machine (kConfig,
+// kData), for example incompatible layers or samples.
+[[nodiscard]] std::string PlannedRunText(const Job& job, const Plan& plan, const Flags& flags = {},
+                                         Status* error = nullptr);
 
 // --micro-batch=auto in `gaccd plan`: the plan by the memory of a rank, with its text table
 // (MemoryTableText), which notes if copies of a checkpoint are excluded because --run-dir is

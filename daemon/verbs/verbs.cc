@@ -83,7 +83,7 @@ Status RunPlan(const Flags& flags) {
   const bool prints_run = flags.job && flags.format == OutputFormat::kText;
   Status run;
   const std::string run_text =
-      prints_run ? PlannedRunText(output.job, output.plan, &run) + memory : "";
+      prints_run ? PlannedRunText(output.job, output.plan, flags, &run) + memory : "";
   GACCD_RETURN_IF_ERROR(PrintOut(output.text + run_text));
   return output.verdict.ok() ? run : output.verdict;
 }
@@ -135,7 +135,7 @@ WatchRequest MakeWatchRequest(const Flags& flags) {
 // container image, which may have other files.
 Status CheckPlannedRun(const Flags& flags, const Job& job, const Plan& plan) {
   Status error;
-  [[maybe_unused]] const std::string text = PlannedRunText(job, plan, &error);
+  [[maybe_unused]] const std::string text = PlannedRunText(job, plan, flags, &error);
   if (error.ok() || !flags.container_image) return error;
   LogWarning(StrCat("with the files that are here the training would end with: ", error.message()));
   return {};

@@ -143,6 +143,46 @@ batch { target: 100 }  optimizer { lr: 0.1 sgd {} }  epochs: 3
                 self.assertIn("  not known ", done.stdout)
                 self.assertIn("error (config, exit 78): ", done.stderr)
 
+    def test_plan_and_train_refuse_the_same_jobs(self):
+        job = """name: "refused"
+model { layer { name: "n" batch_norm { num_features: 4 stats: STATS } } layer { name: "fc" linear { in: 4 out: 1 } }
+        loss { mean_squared_error {} } }
+data { train { synthetic { samples: 15 features: 4 } } eval { synthetic { samples: 5 features: 4 seed: 2 } } }
+batch { target: 7 micro: 3 }  optimizer { lr: 0.1 sgd {} }  epochs: 2
+"""
+        plain = job.replace('layer { name: "n" batch_norm { num_features: 4 stats: STATS } }', "")
+        whole = job.replace("STATS", "WINDOW")
+        pairs = """name: "refused"
+model { dual_encoder { a { input: "features" layer { name: "fc" linear { in: 4 out: 8 } } }
+                       b { input: "targets" layer { name: "fc" linear { in: 1 out: 8 } } } width: 4 }
+        loss { contrastive {} } }
+data { train { synthetic { samples: 15 features: 4 } } }
+batch { target: 7 micro: 3 }  optimizer { lr: 0.1 sgd {} }  epochs: 2
+"""
+        stages = plain.replace("target: 7", "target_schedule { stage { at_update: 0 target: 7 } "
+                                            "stage { at_update: 1 target: 8 } }")
+        drop = "--last-cycle=drop"
+        cases = [(whole, (), "batch_norm of one value per channel: expected at least 2 samples"),
+                 (pairs, (), "contrastive: expected at least 2 samples in every update"),
+                 (plain, ("--set", "evaluation.metric=foo"), "evaluation.metric: expected one of loss, found foo"),
+                 (pairs, (drop, "--set", "noise_scale_every=1"), "found a contrastive loss"),
+                 (job.replace("STATS", "MICRO"), (drop, "--set", "noise_scale_every=1", "--micro-batch=7"),
+                  "found batch norms with stats MICRO"),
+                 (whole, (drop, "--on-nonfinite=drop-micro-batch"), "expected stop or skip-update"),
+                 (whole, (drop, "--rebalance=auto"), "expected 2 to 4096 ranks, found 1"),
+                 (stages, ("--speed=measured",), "batch.target_schedule: loads by measured speeds")]
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "job.txtpb")
+            for text, flags, why in cases:
+                path.write_text(text)
+                for verb in (("plan", "--gpus-per-node=1"), ("train", "--local-ranks=1")):
+                    done = run(*verb, f"--job={path}", "--device=cpu", *flags)
+                    self.assertEqual(done.returncode, 78, (verb, why, done.stdout + done.stderr))
+                    self.assertIn(why, done.stderr, verb)
+            path.write_text(plain)
+            self.assertEqual(run("plan", f"--job={path}", "--on-nonfinite=drop-micro-batch", "--rebalance=auto",
+                                 "--gpus-per-node=2").returncode, 0)
+
     def test_a_smaller_micro_batch_of_a_pipeline_is_suggested_if_it_exists(self):
         job = pathlib.Path(__file__).resolve().parents[3] / "slurm" / "examples" / "mlp.txtpb"
 

@@ -155,6 +155,31 @@ TEST(JobSelftest, BatchNormMistakeMayHaveNoEffect) {
       testing::ElementsAre("statistics of a rank", "gradient of a rank", "added by every rank"));
 }
 
+// Towers of linear layers and ReLUs are homogeneous: a common factor of all parameters changes no
+// cosine.
+TEST(JobSelftest, DetectsStaleFeaturesOfLinearTowers) {
+  Job job = NormJob(7);
+  const auto tower = [](const char* input, std::int64_t in) {
+    return TowerSpec{input, {{"fc", LinearSpec{in, 8, true}}, {"relu", ReluSpec{}}}};
+  };
+  job.model = {.loss = ContrastiveSpec{},
+               .architecture = DualEncoderSpec{
+                   .a = tower("features", 6), .b = tower("targets", 2), .width = 4}};
+  const JobSelftest test = SelftestJob(job, 3);
+  EXPECT_TRUE(test.passed()) << JobSelftestText(test);
+}
+
+TEST(JobSelftest, RefusesGradientOfZero) {
+  Job job = NormJob(7);
+  job.model = {.loss = ContrastiveSpec{},
+               .architecture = DualEncoderSpec{.a = {"features", {{"fc", LinearSpec{6, 4, true}}}},
+                                               .b = {"targets", {{"fc", LinearSpec{2, 4, true}}}},
+                                               .width = 3}};
+  EXPECT_THAT(
+      RunJobSelftest(job, {.nodes = 1, .gpus_per_node = 2, .micro_batch = 2, .target_batch = 1}),
+      IsError(ErrorKind::kConfig, "nothing to compare", "its 1 sample"));
+}
+
 TEST(SelftestLimits, RunsAsManyRanksAsFit) {
   const SelftestSize size{.ranks = 240, .micro_batch = 10, .samples = 3072};
   EXPECT_EQ(MaxRanks(size, {}), 240);

@@ -136,6 +136,27 @@ TEST_F(GuardsTest, SkippedUpdatesChangeNothing) {
   }
 }
 
+// Loss and gradient of the update are finite, what it makes of a parameter is not. No next update
+// shows it, and none could be skipped for it.
+TEST_F(GuardsTest, UpdateThatOverflowsParametersEndsRun) {
+  for (const OnNonfinite policy : {OnNonfinite::kStop, OnNonfinite::kSkipUpdate}) {
+    for (const Sharding shard : {Sharding::kNone, Sharding::kOptimizer}) {
+      for (const std::int64_t target : {36, 6}) {  // one update, or 6
+        Job job = MakeJob(36, {});
+        job.batch.target = target;
+        job.shard = shard;
+        job.optimizer.lr = 1e40;
+        for (const Status& status : Train(job, {.guards = {.on_nonfinite = policy}}).status) {
+          EXPECT_THAT(status,
+                      IsError(ErrorKind::kNoRequeue, target == 36 ? "after update 1" : "update 2",
+                              "training diverged: the optimiser has made fc1.weight not finite",
+                              "optimizer.lr is 1e+40"));
+        }
+      }
+    }
+  }
+}
+
 TEST_F(GuardsTest, StopsAfterTooManyConsecutiveSkips) {
   std::set<std::int64_t> all;
   for (std::int64_t s = 0; s < 36; ++s) all.insert(s);

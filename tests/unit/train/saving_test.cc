@@ -7,13 +7,16 @@
 #include <functional>
 #include <thread>
 
+#include "daemon/checkpoint/load.h"
 #include "daemon/checkpoint/manifest.h"
 #include "daemon/checkpoint/shard.h"
 #include "tests/support/resume_fixture.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
 
+using tests::Place;
 using tests::SmallJob;
 
 class SavingTest : public tests::ResumeTest {
@@ -70,6 +73,30 @@ TEST_F(SavingTest, RetriesFailedLastSave) {
   const auto trained = Train(job, 2, 6, "never");
   ASSERT_TRUE(trained.ok()) << trained.status().message();
   EXPECT_TRUE(std::filesystem::exists(StrCat(CheckpointPath(6), "/", kManifestName)));
+}
+
+// Update 5 makes parameters infinite: neither a save that is due nor one of a stop takes the place
+// of an intact checkpoint.
+TEST_F(SavingTest, KeepsCheckpointsBeforeParametersOverflow) {
+  Job job = SmallJob();
+  job.optimizer = {.lr = 1e-7, .kind = SgdSpec{}};
+  job.schedule = {.shape = StepDecaySpec{.every_updates = 4, .gamma = 1e47}};
+  keep_ = 1;
+  const Place inside{.update = 6, .done = 1};
+  const Place boundary{.update = 5, .done = 1, .at_boundary = true};
+  for (const OnNonfinite policy : {OnNonfinite::kStop, OnNonfinite::kSkipUpdate}) {
+    guards_.on_nonfinite = policy;
+    for (const Place& stop : {Place{}, inside, boundary}) {
+      std::filesystem::remove_all(ckpt());
+      const std::int64_t every = stop.update == 0 ? 1 : 3;
+      EXPECT_THAT(Train(job, 2, every, "never", stop),
+                  IsError(ErrorKind::kNoRequeue, "after update 5", "the optimiser has made"));
+      const auto comm = MakeSingle();
+      EXPECT_OK(LoadGeneration(*comm, ckpt(), {.epoch = 1, .step = every == 1 ? 4 : 3},
+                               [](const Manifest&, const Job&) { return Status::Ok(); })
+                    .status());
+    }
+  }
 }
 
 }  // namespace

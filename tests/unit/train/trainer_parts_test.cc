@@ -267,8 +267,8 @@ class PoisonedBackend final : public tests::FakeBackend {
 
 // One rank, update 1: samples 0 to 19, 4 at once.
 struct Alone {
-  explicit Alone(OnNonfinite policy)
-      : handler({*comm, engine, tests::ModelOfFakes().layout(), feed, notes, {}, nullptr, job},
+  explicit Alone(OnNonfinite policy, LossScale* scale = nullptr)
+      : handler({*comm, engine, tests::ModelOfFakes().layout(), feed, notes, {}, scale, job},
                 policy) {}
   Job job;
   std::unique_ptr<Communicator> comm = MakeSingle();
@@ -339,6 +339,40 @@ TEST(NonfiniteHandlerTest, SkipsUpdatesWithoutLabelsForAnyPolicy) {
     ASSERT_EQ(warnings.size(), 5U) << "of the updates 1, 2, 4, 8 and 16";
     EXPECT_THAT(warnings[0], HasSubstr("update 1 is skipped: none of its 20 samples"));
     EXPECT_THAT(warnings[4], HasSubstr("so far: 16"));
+  }
+}
+
+// The loss does not depend on the scale: a sample that is bad in every epoch does not end the run.
+TEST(NonfiniteHandlerTest, NonFiniteLossKeepsLossScale) {
+  LossScale scale({.init_scale = 4, .growth_interval = 2, .least_scale = 1});
+  Alone a(OnNonfinite::kSkipUpdate, &scale);
+  for (int epoch = 0; epoch < 4; ++epoch) {
+    UpdateResult result{.samples = 20, .divisor = 20, .loss = NAN, .finite = false};
+    EXPECT_OK(a.handler.HandleResult(a.first, &result));
+    EXPECT_EQ(scale.scale(), 4);
+  }
+  UpdateResult overflow{.samples = 20, .divisor = 20, .loss = 1, .finite = false};
+  EXPECT_OK(a.handler.HandleResult(a.first, &overflow));
+  EXPECT_EQ(scale.scale(), 2);
+  EXPECT_FALSE(overflow.finite);
+}
+
+TEST(NonfiniteHandlerTest, OverflowedParameterEndsRunForAnyPolicy) {
+  for (const OnNonfinite policy :
+       {OnNonfinite::kStop, OnNonfinite::kSkipUpdate, OnNonfinite::kDropMicroBatch}) {
+    LossScale scale({.init_scale = 4, .growth_interval = 2, .least_scale = 1});
+    Alone a(policy, &scale);
+    EXPECT_OK(a.feed.Start(a.engine, 0));
+    EXPECT_OK(a.handler.CheckParameters());
+    a.engine->page.overflowed = 1;
+    EXPECT_OK(RunUpdate(a.engine, a.feed.batches(), a.feed.ProgramFor(a.first.update), {}));
+    EXPECT_OK((*a.engine).PopResult(true));
+    EXPECT_THAT(a.handler.CheckParameters(),
+                IsError(ErrorKind::kNoRequeue, "the optimiser has made", "not finite"));
+    UpdateResult result{.samples = 20, .divisor = 20, .loss = 1, .finite = false};
+    EXPECT_THAT(a.handler.HandleResult(a.first, &result),
+                IsError(ErrorKind::kNoRequeue, "the optimiser has made"));
+    EXPECT_EQ(scale.scale(), 4);
   }
 }
 

@@ -234,7 +234,7 @@ TEST(Trainer, RefusesNoiseScaleOfContrastiveLoss) {
   Job job = ContrastiveJob();
   job.noise_scale_every = 1;
   const auto comm = MakeSingle();
-  EXPECT_THAT(Trainer::Make(*comm, tests::OpenInputs(*comm, job, *MakePlan(job, 1)).value()),
+  EXPECT_THAT(tests::OpenInputs(*comm, job, *MakePlan(job, 1)),
               IsError(ErrorKind::kConfig, "noise_scale_every: 1", "found a contrastive loss"));
 }
 

@@ -1,0 +1,33 @@
+// Checks of a training that need neither ranks, a device nor the values of its data. Called by
+// training and by `gaccd plan`, which therefore refuses the same jobs.
+#pragma once
+
+#include <string_view>
+
+#include "collectives/base/result.h"
+#include "daemon/config/job.h"
+#include "daemon/data/dataset.h"
+#include "daemon/data/update_schedule.h"
+#include "daemon/plan/plan.h"
+#include "daemon/replica/model.h"
+#include "daemon/train/training.h"
+
+namespace gaccd {
+
+// kConfig if an update has too few samples for the loss or a batch norm, if the evaluation has no
+// evaluation.metric, or if the model or the job's device does not support noise_scale_every. model:
+// whole, or a stage. eval: null if the job has no evaluation data.
+[[nodiscard]] Status CheckTraining(const Job& job, const Model& model, const Plan& plan,
+                                   const UpdateSchedule& schedule, const Dataset* eval);
+
+// kConfig if the model or the plan does not support these flags. model: whole, or a stage.
+[[nodiscard]] Status CheckTrainingFlags(const Job& job, const Model& model, const Plan& plan,
+                                        const TrainGuards& guards, const LoadChanges& loads);
+
+// Whether measured times show speeds: micro-steps of the model wait for no other rank.
+[[nodiscard]] bool CanMeasureSpeeds(const Job& job, const Model& model);
+
+// kConfig. found: what does not support noise_scale_every.
+[[nodiscard]] Status NoiseScaleUnsupported(const Job& job, std::string_view found);
+
+}  // namespace gaccd
