@@ -22,13 +22,15 @@ Result<WriterLease> AcquireLease(const CheckpointOptions& options, const OwnerNa
 }
 
 std::string TrainingText(const TrainingStart& training) {
-  return StrCat(training.since, " ", training.from);
+  return StrCat(training.since, " ", training.back_since, " ", training.back_to, " ",
+                training.from);
 }
 
 TrainingStart ParseTrainingStart(std::istringstream& text) {
   TrainingStart training;
-  text >> training.since;
+  text >> training.since >> training.back_since;
   text.get();
+  std::getline(text, training.back_to, ' ');
   std::getline(text, training.from, '\0');
   return training;
 }
@@ -69,6 +71,12 @@ Result<CheckpointLease> CheckpointWriter::Claim(Communicator& comm,
 Status CheckpointLease::BeginTraining(const std::string& from) {
   training = {.since = epoch, .from = from};
   return lease ? lease->BeginTraining(from) : Status::Ok();
+}
+
+Status CheckpointLease::GoBackTo(const std::string& generation) {
+  training.back_since = epoch;
+  training.back_to = generation;
+  return lease ? lease->GoBackTo(generation) : Status::Ok();
 }
 
 }  // namespace gaccd

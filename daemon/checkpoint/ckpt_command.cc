@@ -67,32 +67,39 @@ std::string Row(const std::array<std::string, 5>& cells) {
 }
 
 // One checkpoint as shown by `ls` and `verify`. state: "complete" (its files exist with the right
-// sizes), "ok" (every byte is correct), "damaged" or "unfinished".
+// sizes), "ok" (every byte is correct), "damaged", "unfinished" or "removed" (while it was read).
 struct CheckpointSummary {
   Generation generation;
   std::optional<Manifest> manifest;
   std::string_view state;
   std::string reason;  // for "damaged"
-  bool best = false;   // it is FindBest()
+  // Set if it is FindBest(): the newest manifest. Its own may be older than its evaluation.
+  const Manifest* best = nullptr;
 };
 
-// "loss 0.303849".
-std::string BestText(const Manifest& manifest) {
-  const auto job = SavedJob(manifest);
-  return StrCat(job.ok() ? job->evaluation.metric : "", " ", manifest.cursor.best.value);
+// "loss 0.303849", of the newest manifest of a folder.
+std::string BestText(const Manifest& newest) {
+  const auto job = SavedJob(newest);
+  return StrCat(job.ok() ? job->evaluation.metric : "", " ", newest.cursor.best.value);
 }
 
 CheckpointSummary Inspect(const std::string& folder, const Generation& one) {
   if (!one.committed) return {one, {}, "unfinished", ""};
   auto manifest = ReadManifest(folder, one);
-  if (!manifest.ok()) return {one, {}, "damaged", manifest.status().message()};
-  const Status complete = CheckComplete(folder, one);
-  if (!complete.ok()) return {one, *std::move(manifest), "damaged", complete.message()};
-  return {one, *std::move(manifest), "complete", ""};
+  const Status complete = manifest.ok() ? CheckComplete(folder, one) : manifest.status();
+  CheckpointSummary summary{one, {}, "complete", ""};
+  if (manifest.ok()) summary.manifest = *std::move(manifest);
+  if (complete.ok()) return summary;
+  if (!IsCommitted(folder, one)) return {one, {}, "removed", ""};
+  summary.state = "damaged";
+  summary.reason = complete.message();
+  return summary;
 }
 
 std::string StateText(const CheckpointSummary& summary) {
-  if (summary.best) return StrCat(summary.state, ", the best: ", BestText(*summary.manifest));
+  if (summary.best != nullptr) {
+    return StrCat(summary.state, ", the best: ", BestText(*summary.best));
+  }
   return summary.reason.empty() ? std::string(summary.state)
                                 : StrCat(summary.state, ": ", summary.reason);
 }
@@ -110,9 +117,9 @@ std::string SummaryJson(const CheckpointSummary& summary) {
     json("created", UtcTime(summary.manifest->created_s));
   }
   if (!summary.reason.empty()) json("reason", summary.reason);
-  if (summary.best) {
+  if (summary.best != nullptr) {
     json("best", true);
-    json("best_value", summary.manifest->cursor.best.value);
+    json("best_value", summary.best->cursor.best.value);
   }
   return json.FinishLine();
 }
@@ -120,9 +127,10 @@ std::string SummaryJson(const CheckpointSummary& summary) {
 CkptOutput List(const GenerationPlace& place, bool json) {
   std::string text;
   const auto best = place.one ? std::nullopt : FindBest(place.folder, place.generations);
+  const auto newest = NewestReadable(place.folder, place.generations);
   for (const Generation& one : place.generations) {
     CheckpointSummary summary = Inspect(place.folder, one);
-    summary.best = one == best;
+    if (one == best && newest) summary.best = &*newest;
     if (json) {
       text += SummaryJson(summary);
     } else if (summary.manifest) {
@@ -147,11 +155,14 @@ CkptOutput Verify(const GenerationPlace& place, bool json) {
   for (const Generation& one : place.generations) {
     CheckpointSummary summary{one, {}, "unfinished", ""};
     if (one.committed || place.one) {
-      ++checked;
       const Status status = VerifyGeneration(place.folder, one);
-      if (!status.ok()) ++damaged;
-      summary.state = status.ok() ? "ok" : "damaged";
-      if (!status.ok()) summary.reason = status.message();
+      const bool removed = !status.ok() && !place.one && !IsCommitted(place.folder, one);
+      if (!removed) ++checked;
+      summary.state = status.ok() ? "ok" : removed ? "removed" : "damaged";
+      if (summary.state == "damaged") {
+        ++damaged;
+        summary.reason = status.message();
+      }
     }
     output.text += json ? SummaryJson(summary) : StrCat(one.name(), ": ", StateText(summary), "\n");
   }
@@ -191,7 +202,16 @@ Result<CkptOutput> PruneFolder(const GenerationPlace& place, KeepPolicy keep) {
     return Status(ErrorKind::kUsage,
                   "ckpt prune: expected a run folder, --keep >= 1 and --keep-every >= 0");
   }
-  GACCD_ASSIGN_OR_RETURN(const auto locks, PruneLocks::Acquire(place.folder));
+  if (place.generations.empty()) {
+    return Status(ErrorKind::kData, StrCat("'", place.folder, "' holds no checkpoint"));
+  }
+  const auto acquired = PruneLocks::Acquire(place.folder);
+  if (!acquired.ok() && acquired.status().kind() == ErrorKind::kIo) {
+    return Status(ErrorKind::kIo, StrCat(acquired.status().message(),
+                                         "; on a full disk, free 100 kB first: prune writes who "
+                                         "holds the folder before it removes anything"));
+  }
+  GACCD_ASSIGN_OR_RETURN(const auto locks, acquired);
   // Removing may take longer than a lock stays valid without a sign of life.
   GACCD_ASSIGN_OR_RETURN(const auto beater,
                          WorkerThread::Start(
@@ -253,12 +273,17 @@ Result<CkptOutput> Export(const GenerationPlace& place, const CkptRequest& reque
   const auto more = Write(weights, request);
   if (!more.ok()) return Status(more.status()).WithContext("--out");
   CkptOutput output;
+  std::string best;
+  if (request.best) {
+    GACCD_ASSIGN_OR_RETURN(const auto all, ListGenerations(place.folder));
+    const auto newest = NewestReadable(place.folder, all);
+    best = ", the best: " + BestText(newest ? *newest : weights.manifest);
+  }
   for (const std::string& note : weights.skipped_checkpoints) output.text += note + "\n";
-  output.text +=
-      StrCat("wrote ", out,
-             weights.averaged ? ": the averaged parameters after " : ": the parameters after ",
-             weights.generation.step, " updates (", weights.generation.name(), ")",
-             request.best ? ", the best: " + BestText(weights.manifest) : "", *more, "\n");
+  output.text += StrCat(
+      "wrote ", out,
+      weights.averaged ? ": the averaged parameters after " : ": the parameters after ",
+      weights.generation.step, " updates (", weights.generation.name(), ")", best, *more, "\n");
   if (const std::string better = OtherBestText(place, weights); !better.empty()) {
     output.text += better + "\n";
   }

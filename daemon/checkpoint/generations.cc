@@ -50,11 +50,8 @@ Result<mode_t> EntryType(const std::string& path) {
 
 // Updates before the best evaluation according to the newest readable manifest; 0: none.
 std::int64_t BestStep(const std::string& folder, const std::vector<Generation>& all) {
-  for (const Generation& one : all) {
-    const auto manifest = ReadManifest(folder, one);
-    if (manifest.ok()) return manifest->cursor.best.step;
-  }
-  return 0;
+  const auto newest = NewestReadable(folder, all);
+  return newest ? newest->cursor.best.step : 0;
 }
 
 Status Unlink(int folder, const std::string& path, const std::string& name) {
@@ -150,6 +147,15 @@ Result<Manifest> ReadManifest(const std::string& folder, const Generation& gener
   return manifest;
 }
 
+std::optional<Manifest> NewestReadable(const std::string& folder,
+                                       const std::vector<Generation>& all) {
+  for (const Generation& one : all) {
+    auto manifest = ReadManifest(folder, one);
+    if (manifest.ok()) return *std::move(manifest);
+  }
+  return std::nullopt;
+}
+
 Status CheckComplete(const std::string& folder, const Generation& generation) {
   GACCD_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(folder, generation));
   GACCD_RETURN_IF_ERROR(CheckedJob(manifest).status().WithContext(generation.name()));
@@ -185,6 +191,13 @@ std::optional<Generation> FindBest(const std::string& folder,
   return step > 0 && best != all.end() ? std::optional(*best) : std::nullopt;
 }
 
+bool HasBest(const std::string& folder, std::int64_t step) {
+  const auto all = ListGenerations(folder);
+  if (!all.ok()) return false;
+  const std::optional<Generation> best = FindBest(folder, *all);
+  return best && best->step == step;
+}
+
 Result<GenerationPlace> OnlyBest(GenerationPlace place) {
   if (place.one) {
     return Status(ErrorKind::kUsage, "--best: expected a run folder, found a checkpoint");
@@ -197,7 +210,8 @@ Result<GenerationPlace> OnlyBest(GenerationPlace place) {
   }
   return Status(ErrorKind::kData,
                 StrCat("--best: '", place.folder, "' holds no checkpoint of update ", step,
-                       ", after which the evaluation was the best; evaluation.keep_best keeps it"));
+                       ", after which the evaluation was the best: evaluation.keep_best keeps it, "
+                       "unless its save failed or another run folder has it"));
 }
 
 std::vector<Generation> ToRemove(const std::vector<Generation>& all,
@@ -234,6 +248,10 @@ std::vector<Generation> ToRemove(const std::vector<Generation>& all,
   return remove;
 }
 
+bool IsCommitted(const std::string& folder, const Generation& generation) {
+  return PathExists(StrCat(generation.PathIn(folder), "/", kManifestName));
+}
+
 Status RemoveGeneration(const std::string& folder, const Generation& generation) {
   const std::string path = generation.PathIn(folder);
   // Held open, so that a link put in its place cannot lead to other files.
@@ -245,6 +263,26 @@ Status RemoveGeneration(const std::string& folder, const Generation& generation)
   if (::rmdir(path.c_str()) != 0) return ErrnoStatus("cannot remove folder", path);
   return Status::Ok();
 }
+
+namespace {
+
+// The best one to keep: see KeepPolicy.
+std::optional<Generation> FindBestToKeep(const std::string& folder,
+                                         const std::vector<Generation>& all) {
+  auto best = FindBest(folder, all);
+  if (best) return best;
+  const auto newest = NewestReadable(folder, all);
+  const auto job = newest ? SavedJob(*newest) : Result<Job>(Status(ErrorKind::kData, "none"));
+  if (!job.ok() || !job->evaluation.keep_best) return std::nullopt;
+  const auto was_best = std::ranges::find_if(all, [&](const Generation& one) {
+    const auto manifest = ReadManifest(folder, one);
+    return one.micro_step == 0 && manifest.ok() && manifest->cursor.best.step == one.step &&
+           CheckComplete(folder, one).ok();
+  });
+  return was_best == all.end() ? std::nullopt : std::optional(*was_best);
+}
+
+}  // namespace
 
 Result<Pruned> Prune(const std::string& folder, const KeepPolicy& policy, std::int64_t epoch,
                      const std::function<bool(const Generation&)>& intact, std::int64_t since) {
@@ -258,7 +296,7 @@ Result<Pruned> Prune(const std::string& folder, const KeepPolicy& policy, std::i
     if (complete.back()) ++good;
   }
   Pruned pruned;
-  const auto best = policy.best ? FindBest(folder, all) : std::nullopt;
+  const auto best = policy.best ? FindBestToKeep(folder, all) : std::nullopt;
   for (const Generation& one : ToRemove(all, complete, policy, epoch, best)) {
     const Status status = RemoveGeneration(folder, one);
     if (status.ok()) {

@@ -66,6 +66,10 @@ Result<std::string> ReadManifestFile(const std::string& path);
 Result<Manifest> ReadManifest(const std::string& folder, const Generation& generation);
 [[nodiscard]] Status CheckManifestName(const Generation& generation, const Manifest& manifest);
 
+// The manifest of the newest generation that has a readable one.
+[[nodiscard]] std::optional<Manifest> NewestReadable(const std::string& folder,
+                                                     const std::vector<Generation>& all);
+
 // A cheap check: the manifest is valid, as in CheckedJob(), and every shard exists with its size.
 // Contents are not read.
 [[nodiscard]] Status CheckComplete(const std::string& folder, const Generation& generation);
@@ -75,13 +79,17 @@ Result<Manifest> ReadManifest(const std::string& folder, const Generation& gener
 // newest one (lease.h) are ignored if the newest one has any. all: newest first.
 [[nodiscard]] std::optional<Generation> FindBest(const std::string& folder,
                                                  const std::vector<Generation>& all);
+// Whether FindBest() of the folder is that after update `step`.
+[[nodiscard]] bool HasBest(const std::string& folder, std::int64_t step);
 
 struct KeepPolicy {
   std::int64_t newest = 3;  // >= 1
   // > 0: also keeps the oldest of each `every` updates: one from [every, 2 every), one from [2
   // every, 3 every), ...; of equal updates the one with the highest epoch.
   std::int64_t every = 0;
-  bool best = false;  // also keeps FindBest()
+  // Also keeps FindBest(); with evaluation.keep_best, while that is missing as its save failed, the
+  // newest one that was the best when it was saved.
+  bool best = false;
 };
 
 // The generations to remove, newest first. complete: result of CheckComplete() for each; an
@@ -93,6 +101,9 @@ struct KeepPolicy {
                                                const std::vector<bool>& complete,
                                                const KeepPolicy& policy, std::int64_t epoch,
                                                const std::optional<Generation>& best = {});
+
+// Whether it still has a manifest: a run may remove it while it is read.
+[[nodiscard]] bool IsCommitted(const std::string& folder, const Generation& generation);
 
 // Removes the manifest first, so that a partly removed generation does not exist.
 Status RemoveGeneration(const std::string& folder, const Generation& generation);

@@ -22,6 +22,7 @@ constexpr std::string_view kPrefix = ".epoch-";
 constexpr std::int64_t kMaxEpoch = 999'999'999;
 constexpr int kMaxTries = 100;
 constexpr std::size_t kMaxClaimBytes = 8192;  // may contain a path
+constexpr std::string_view kBack = "\nback ";
 constexpr std::string_view kBegun = "\nbegun ";
 
 std::string ClaimName(std::int64_t epoch) {
@@ -69,60 +70,95 @@ Result<std::string> ReadClaim(const std::string& folder, std::int64_t epoch) {
   return ReadStart(StrCat(folder, "/", ClaimName(epoch)), kMaxClaimBytes);
 }
 
-// The epoch from which on job `job` has been the only writer, if it took `epoch` last; otherwise 0.
-// Stored in the second line of a claim: "since 7".
-std::int64_t FindJobSince(const std::string& folder, std::int64_t epoch, const std::string& job) {
-  const Result<std::string> text = ReadClaim(folder, epoch);
-  if (!text.ok() || !text->starts_with(StrCat("job ", job, " process "))) return 0;
-  constexpr std::string_view kSince = "\nsince ";
-  const std::size_t at = text->find(kSince);
-  std::int64_t since = 0;
-  if (at == std::string::npos) return 0;
-  const char* const begin = text->data() + at + kSince.size();
-  const auto [end, error] = std::from_chars(begin, text->data() + text->size(), since);
-  return error == std::errc() && since >= 1 && since <= epoch ? since : 0;
-}
+struct Claim {
+  std::int64_t epoch = 0;
+  std::string text = {};
+};
 
-// Parses the third line of a claim: "begun 7 from never".
-TrainingStart ParseTraining(const std::string& claim) {
-  const std::size_t at = claim.find(kBegun);
-  if (at == std::string::npos) return {};
-  std::string_view rest = std::string_view(claim).substr(at + kBegun.size());
-  TrainingStart training;
-  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), training.since);
-  if (error != std::errc() || training.since < 1 || training.since > kMaxEpoch) return {};
-  rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
-  constexpr std::string_view kFrom = " from ";
-  if (!rest.starts_with(kFrom) || !rest.ends_with("\n")) return {};
-  rest.remove_prefix(kFrom.size());
-  rest.remove_suffix(1);
-  training.from = rest;
-  return training;
-}
-
-std::string TrainingLine(const TrainingStart& training) {
-  if (training.since == 0) return {};
-  return StrCat(kBegun.substr(1), training.since, " from ", training.from, "\n");
-}
-
-// From the newest claim that has a text: a writer that was killed while claiming left none.
-TrainingStart ReadTraining(const std::string& folder, const std::vector<std::string>& names) {
+// The newest claim that has a text: a writer that was killed while claiming left none. Empty: none.
+Claim NewestClaim(const std::string& folder, const std::vector<std::string>& names) {
   std::vector<std::int64_t> epochs;
   for (const std::string& name : names) epochs.push_back(ClaimedEpoch(name));
   std::sort(epochs.rbegin(), epochs.rend());
   for (const std::int64_t epoch : epochs) {
     if (epoch == 0) break;
-    const auto claim = ReadClaim(folder, epoch);
-    if (claim.ok() && claim->ends_with("\n")) return ParseTraining(*claim);
+    auto text = ReadClaim(folder, epoch);
+    if (text.ok() && text->ends_with("\n")) return {epoch, *std::move(text)};
   }
   return {};
+}
+
+// One that is not complete is removed: it would only use up a number.
+Status WriteClaim(int file, const std::string& text, const std::string& folder,
+                  const std::string& path) {
+  Status written = WriteAll(file, text, path);
+  if (written.ok() && ::fsync(file) != 0) written = ErrnoStatus("cannot make durable", path);
+  if (written.ok()) written = SyncFolder(folder);
+  if (!written.ok()) ::unlink(path.c_str());
+  return written;
+}
+
+// The epoch from which on job `job` has been the only writer, if the claim is its own; otherwise 0.
+// Stored in the second line of a claim: "since 7".
+std::int64_t FindJobSince(const Claim& claim, const std::string& job) {
+  const std::string& text = claim.text;
+  if (!text.starts_with(StrCat("job ", job, " process "))) return 0;
+  constexpr std::string_view kSince = "\nsince ";
+  const std::size_t at = text.find(kSince);
+  std::int64_t since = 0;
+  if (at == std::string::npos) return 0;
+  const char* const begin = text.data() + at + kSince.size();
+  const auto [end, error] = std::from_chars(begin, text.data() + text.size(), since);
+  return error == std::errc() && since >= 1 && since <= claim.epoch ? since : 0;
+}
+
+struct Note {
+  std::int64_t epoch = 0;  // 0: there is none
+  std::string text = {};
+};
+
+// Parses "<key>7<word>text\n" at the end of `claim`.
+Note ParseNote(std::string_view claim, std::string_view key, std::string_view word) {
+  const std::size_t at = claim.find(key);
+  if (at == std::string_view::npos) return {};
+  std::string_view rest = claim.substr(at + key.size());
+  Note note;
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), note.epoch);
+  if (error != std::errc() || note.epoch < 1 || note.epoch > kMaxEpoch) return {};
+  rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
+  if (!rest.starts_with(word) || !rest.ends_with("\n")) return {};
+  rest.remove_prefix(word.size());
+  rest.remove_suffix(1);
+  note.text = rest;
+  return note;
+}
+
+// Parses the last lines of a claim: "back 9 to step-000000000050-e000001", "begun 7 from never".
+TrainingStart ParseTraining(const std::string& claim) {
+  Note begun = ParseNote(claim, kBegun, " from ");
+  const std::size_t at = claim.find(kBegun);
+  const std::string before = at == std::string::npos ? claim : claim.substr(0, at + 1);
+  Note back = ParseNote(before, kBack, " to ");
+  if (!ParseGenerationName(back.text)) back = {};
+  return {begun.epoch, std::move(begun.text), back.epoch, std::move(back.text)};
+}
+
+std::string TrainingLines(const TrainingStart& training) {
+  std::string lines;
+  if (training.back_since > 0) {
+    lines += StrCat(kBack.substr(1), training.back_since, " to ", training.back_to, "\n");
+  }
+  if (training.since > 0) {
+    lines += StrCat(kBegun.substr(1), training.since, " from ", training.from, "\n");
+  }
+  return lines;
 }
 
 }  // namespace
 
 TrainingStart NewestTraining(const std::string& folder) {
   const auto names = ListFolder(folder, kMaxEntries);
-  return names.ok() ? ReadTraining(folder, *names) : TrainingStart();
+  return names.ok() ? ParseTraining(NewestClaim(folder, *names).text) : TrainingStart();
 }
 
 Result<WriterLease> WriterLease::Acquire(const std::string& folder, const OwnerName& me,
@@ -151,14 +187,13 @@ Result<WriterLease> WriterLease::AcquireNext(const std::string& folder, const Ow
         ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kFileMode));
     if (!claim.valid() && errno == EEXIST) continue;  // another process was faster
     if (!claim.valid()) return ErrnoStatus("cannot create", path);
-    const std::int64_t earlier = FindJobSince(folder, highest, me.job);
+    const Claim last = NewestClaim(folder, names);
+    const std::int64_t earlier = FindJobSince(last, me.job);
     const std::int64_t since = earlier > 0 ? earlier : highest + 1;
-    TrainingStart training = ReadTraining(folder, names);
-    std::string text = StrCat(ClaimLine(me), "since ", since, "\n", TrainingLine(training));
-    if (const auto last = ReadClaim(folder, highest); keeps_claim && last.ok()) text = *last;
-    GACCD_RETURN_IF_ERROR(WriteAll(claim.get(), text, path));
-    if (::fsync(claim.get()) != 0) return ErrnoStatus("cannot make durable", path);
-    GACCD_RETURN_IF_ERROR(SyncFolder(folder));
+    TrainingStart training = ParseTraining(last.text);
+    std::string text = StrCat(ClaimLine(me), "since ", since, "\n", TrainingLines(training));
+    if (keeps_claim && !last.text.empty()) text = last.text;
+    GACCD_RETURN_IF_ERROR(WriteClaim(claim.get(), text, folder, path));
     RemoveOldClaims(folder, names, highest + 1);
     return WriterLease(folder, *std::move(owner), highest + 1, since, std::move(training));
   }
@@ -168,10 +203,21 @@ Result<WriterLease> WriterLease::AcquireNext(const std::string& folder, const Ow
 
 Status WriterLease::BeginTraining(const std::string& from) {
   training_ = {.since = epoch_, .from = from};
+  return RewriteClaim();
+}
+
+Status WriterLease::GoBackTo(const std::string& generation) {
+  training_.back_since = epoch_;
+  training_.back_to = generation;
+  return RewriteClaim();
+}
+
+Status WriterLease::RewriteClaim() const {
   GACCD_ASSIGN_OR_RETURN(std::string claim, ReadClaim(folder_, epoch_));
-  if (const std::size_t at = claim.find(kBegun); at != std::string::npos) claim.resize(at + 1);
+  const std::size_t at = std::min(claim.find(kBack), claim.find(kBegun));
+  if (at != std::string::npos) claim.resize(at + 1);
   return ReplaceFile(StrCat(folder_, "/", ClaimName(epoch_)),
-                     StrCat(claim, TrainingLine(training_)), /*durable=*/true);
+                     StrCat(claim, TrainingLines(training_)), /*durable=*/true);
 }
 
 Status WriterLease::Check() const {

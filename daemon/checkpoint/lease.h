@@ -30,6 +30,10 @@ inline constexpr std::chrono::seconds kLeasePeriod{10};
 struct TrainingStart {
   std::int64_t since = 0;  // generations of earlier epochs belong to another training; 0: none does
   std::string from;        // value of --resume: "never", or an absolute path; empty if since is 0
+  // The newest start that went back to an older generation of this training, `back_to`. Until it
+  // saves, no generation has an epoch from back_since on. 0: none did.
+  std::int64_t back_since = 0;
+  std::string back_to = {};
 };
 
 // According to the newest claim of the folder.
@@ -53,6 +57,9 @@ class WriterLease {
   // checkpoint of another one. Permanent: a start that saves nothing does not restore the previous
   // one.
   Status BeginTraining(const std::string& from);
+  // The training continues from its generation of this name, which is not its newest. Permanent,
+  // too.
+  Status GoBackTo(const std::string& generation);
   // kConfig if another writer has a higher epoch or the folder was replaced; kIo if that cannot be
   // determined.
   [[nodiscard]] Status Check() const;
@@ -60,6 +67,7 @@ class WriterLease {
   void Beat() const { owner_.Beat(); }
 
  private:
+  [[nodiscard]] Status RewriteClaim() const;
   static Result<WriterLease> AcquireNext(const std::string& folder, const OwnerName& me,
                                          const OwnerPatience& patience, bool keeps_claim);
   WriterLease(std::string folder, FolderOwner owner, std::int64_t epoch, std::int64_t job_since,

@@ -214,6 +214,9 @@ Result<LoadOutcome> LoadNewest(Communicator& comm, const std::string& folder,
     if (!IsDamage(state.status())) return state.status();
     outcome.refused.push_back(StrCat(generation.name(), ": ", state.status().message()));
     ++outcome.damaged;
+    if (state.status().kind() == ErrorKind::kIo && outcome.unreadable.empty()) {
+      outcome.unreadable = outcome.refused.back();
+    }
   }
   return outcome;
 }

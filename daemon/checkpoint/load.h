@@ -46,6 +46,7 @@ struct LoadOutcome {
   std::optional<LoadedState> state;  // none: there is no usable generation
   std::vector<std::string> refused;  // "step-...: why", newest first
   int damaged = 0;                   // how many of them had been committed
+  std::string unreadable;            // the newest of these that could not be read; may be intact
 };
 
 // Loads the newest intact generation. Skips damaged ones, with the reason, and those of writer

@@ -70,9 +70,9 @@ Result<SavedWeights> ReadWeights(const std::string& folder, const Generation& ge
   return weights;
 }
 
-}  // namespace
-
-Result<SavedWeights> ReadSavedWeights(const GenerationPlace& place, bool raw, Ticks* ticks) {
+// removed: whether one was removed while it was to be read.
+Result<SavedWeights> ReadNewest(const GenerationPlace& place, bool raw, Ticks* ticks,
+                                bool* removed) {
   std::vector<std::string> skipped_checkpoints;
   for (const Generation& one : place.generations) {
     if (!one.committed && !place.one) {
@@ -85,6 +85,7 @@ Result<SavedWeights> ReadSavedWeights(const GenerationPlace& place, bool raw, Ti
     const ErrorKind kind = weights.status().kind();
     if (kind == ErrorKind::kUsage || kind == ErrorKind::kUnavailable) return weights;  // of a tick
     skipped_checkpoints.push_back(StrCat(one.name(), ": ", weights.status().message()));
+    *removed |= !IsCommitted(place.folder, one);
   }
   if (place.generations.empty()) {
     return Status(
@@ -96,6 +97,22 @@ Result<SavedWeights> ReadSavedWeights(const GenerationPlace& place, bool raw, Ti
   for (const std::string& note : skipped_checkpoints) why += "\n" + note;
   return Status(ErrorKind::kData,
                 StrCat("'", place.folder, "' holds no checkpoint that is intact", why));
+}
+
+}  // namespace
+
+Result<SavedWeights> ReadSavedWeights(const GenerationPlace& place, bool raw, Ticks* ticks) {
+  constexpr int kMaxTries = 3;
+  bool removed = false;
+  auto weights = ReadNewest(place, raw, ticks, &removed);
+  // A run that is active has newer ones by now.
+  for (int tries = 1; !weights.ok() && removed && tries < kMaxTries; ++tries) {
+    removed = false;
+    GACCD_ASSIGN_OR_RETURN(auto all, ListGenerations(place.folder));
+    weights =
+        ReadNewest({.folder = place.folder, .generations = std::move(all)}, raw, ticks, &removed);
+  }
+  return weights;
 }
 
 std::string OtherBestText(const GenerationPlace& place, const SavedWeights& weights) {

@@ -108,6 +108,8 @@ struct CheckpointLease {
   // Marks that the folder belongs to another training from now on: WriterLease::BeginTraining().
   // Called on all ranks; rank 0 writes.
   Status BeginTraining(const std::string& from);
+  // WriterLease::GoBackTo(), called in the same way.
+  Status GoBackTo(const std::string& generation);
 };
 
 struct PendingSave;

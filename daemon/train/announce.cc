@@ -64,8 +64,12 @@ std::string BestText(const Flags& flags, const Job& job, const BestValue& best,
                    last ? "these weights" : StrCat("the last weights, after update ", updates));
   }
   const bool kept = flags.run_dir && job.evaluation.keep_best && MakeSavePolicy(flags).on();
-  if (kept && !last) text += "; eval, predict and ckpt export use its checkpoint with --best";
-  return text;
+  if (!kept || last) return text;
+  // Its save may have failed, or it may be a checkpoint of the run from which this one continued.
+  const std::string folder = MakeCheckpointOptions(flags, job).folder;
+  return StrCat(text, HasBest(folder, best.step)
+                          ? "; eval, predict and ckpt export use its checkpoint with --best"
+                          : StrCat("; no checkpoint in '", folder, "' has its weights"));
 }
 
 }  // namespace
@@ -234,8 +238,9 @@ void TrainingRun::Conclude(const TrainingSummary& summary) const {
   }
   if (!summary.metrics.empty()) reporter.LogAndPrint("test " + MetricsText(summary.metrics, " "));
   const bool asked = flags_.save_weights || job_.evaluation.keep_best;
-  if (asked && summary.best)
+  if (asked && summary.best && comm_.rank() == 0) {
     reporter.LogAndPrint(BestText(flags_, job_, *summary.best, summary.updates));
+  }
 }
 
 }  // namespace gaccd

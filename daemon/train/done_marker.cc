@@ -81,11 +81,15 @@ Result<DoneRun> SaveWeights(const Request& request, const Manifest& newest, std:
   return DoneRun{Next::kNothing, StrCat(text, "\n", saved.substr(0, saved.size() - 1))};
 }
 
+Result<Job> JobOf(const Request& request, const std::string& done) {
+  return ParseJobText(done.substr(std::min(done.find('\n'), done.size())),
+                      DoneMarkerPath(request.run_dir));
+}
+
 // Only the job in DONE can be checked; a DONE created by hand has none.
 Result<DoneRun> WithoutCheckpoint(const Request& request, const std::string& done,
                                   std::string text) {
-  const std::size_t end = std::min(done.find('\n'), done.size());
-  const auto was = ParseJobText(done.substr(end), DoneMarkerPath(request.run_dir));
+  const auto was = JobOf(request, done);
   if (was.ok()) {
     GACCD_RETURN_IF_ERROR(CheckSameJob(request, *was, "; it has no checkpoint to continue from"));
   }
@@ -103,8 +107,13 @@ Status CheckContinues(const Request& request, const Manifest& from, const Job& s
   return CheckSameSamples(from, saved, request.job, request.plan, from.cursor.dataset_samples);
 }
 
-Result<DoneRun> Compare(const Request& request, const Manifest& newest, std::string text) {
+// done: the content of DONE. Its job ended the run, also if nothing was saved after its start; a
+// DONE created by hand has none.
+Result<DoneRun> Compare(const Request& request, const Manifest& newest, const std::string& done,
+                        std::string text) {
   GACCD_ASSIGN_OR_RETURN(Job was, SavedJob(newest));
+  const auto ended = JobOf(request, done);
+  if (ended.ok() && CompareJobs(was, *ended).other_run.empty()) was = *ended;
   const std::int64_t batch = newest.plan->effective_batch();
   const std::int64_t samples = newest.cursor.dataset_samples;
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule before,
@@ -131,14 +140,21 @@ Result<DoneRun> Compare(const Request& request, const Manifest& newest, std::str
   return SaveWeights(request, newest, std::move(text));
 }
 
+// kIo if there is none but one that cannot be read.
 Result<std::optional<Manifest>> NewestManifest(const std::string& folder) {
   GACCD_ASSIGN_OR_RETURN(const auto all, ListGenerations(folder));
+  Status unreadable;
   for (const Generation& one : all) {
     auto manifest = ReadManifest(folder, one);
     if (manifest.ok() && CheckedJob(*manifest).ok()) {
       return std::optional<Manifest>(*std::move(manifest));
     }
+    if (one.committed && !manifest.ok() && manifest.status().kind() == ErrorKind::kIo &&
+        unreadable.ok()) {
+      unreadable = manifest.status();
+    }
   }
+  if (!unreadable.ok()) return unreadable;
   return std::optional<Manifest>();
 }
 
@@ -170,7 +186,7 @@ Result<DoneRun> FindDoneRun(const Request& request, bool requeued) {
   std::string text = StrCat("this run is complete (", line.empty() ? "its length is unknown" : line,
                             "): nothing to do; ");
   GACCD_ASSIGN_OR_RETURN(const auto newest, NewestManifest(request.run_dir + "/ckpt"));
-  return newest ? Compare(request, *newest, std::move(text))
+  return newest ? Compare(request, *newest, done, std::move(text))
                 : WithoutCheckpoint(request, done, std::move(text));
 }
 

@@ -2,8 +2,8 @@
 //
 // Saving by updates is arithmetic. Saving by time uses the clock of rank 0, which must be
 // communicated; a message after every update would be expensive. So rank 0 predicts the number of
-// updates until the time is up, and the next message is sent after half of them: about ten messages
-// between two saves, however many updates there are.
+// updates until the time is up, and the next message is sent after half of them, but after a second
+// at the latest: updates may become slower.
 #pragma once
 
 #include <chrono>
@@ -23,9 +23,11 @@ struct SavePolicy {
   [[nodiscard]] bool on() const { return every_updates > 0 || every_seconds > 0; }
 };
 
-// The number of updates until the next message: 1 if the time is up or almost up.
-[[nodiscard]] std::int64_t UpdatesUntilNextCheck(double elapsed_s, std::int64_t updates,
-                                                 double every_s);
+// The number of updates until the next message: 1 if the time is up or almost up. left_s: until the
+// save; update_s: duration of an update now; done: updates since the last save, which are not
+// exceeded: the first ones of a run may only be begun.
+[[nodiscard]] std::int64_t UpdatesUntilNextCheck(double left_s, double every_s, double update_s,
+                                                 std::int64_t done);
 
 class SaveClock {
  public:
@@ -38,6 +40,8 @@ class SaveClock {
         now_(std::move(now)),
         last_save_(now_()),
         last_step_(step),
+        last_check_(last_save_),
+        checked_step_(step),
         next_check_(step + 1) {}
 
   // Whether to save after update `step`. Every rank must call it after every update; collective if
@@ -49,6 +53,8 @@ class SaveClock {
   std::function<Clock::time_point()> now_;
   Clock::time_point last_save_;
   std::int64_t last_step_;
+  Clock::time_point last_check_;
+  std::int64_t checked_step_;
   std::int64_t next_check_;
 };
 

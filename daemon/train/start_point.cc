@@ -29,6 +29,18 @@ std::string Stripped(std::string path) {
   return path;
 }
 
+// For a folder whose checkpoints were all refused.
+Status NoneUsable(const std::string& folder, const LoadOutcome& outcome, std::string_view advice) {
+  const std::string start = StrCat("'", folder, "' has ", outcome.damaged, " checkpoints");
+  if (!outcome.unreadable.empty()) {
+    return {ErrorKind::kIo,
+            StrCat(start, ", none can be used, and one that cannot be read may be intact: ",
+                   outcome.unreadable)};
+  }
+  return {ErrorKind::kData,
+          StrCat(start, " and none is intact", advice, ": ", outcome.refused.front())};
+}
+
 // For an explicit path: it must contain an intact checkpoint.
 Result<ResumePoint> ResumeFrom(Communicator& comm, const SavedRun& run, const std::string& from) {
   const std::string path = Stripped(from);
@@ -42,9 +54,11 @@ Result<ResumePoint> ResumeFrom(Communicator& comm, const SavedRun& run, const st
     return point;
   }
   GACCD_ASSIGN_OR_RETURN(LoadOutcome outcome, LoadNewest(comm, path + "/ckpt", Accept(run)));
+  if (!outcome.state && outcome.damaged > 0) {
+    return NoneUsable(path + "/ckpt", outcome, "").WithContext("--resume");
+  }
   if (!outcome.state) {
-    return Status(ErrorKind::kData,
-                  StrCat("--resume: '", path, "/ckpt' holds no checkpoint that is intact"));
+    return Status(ErrorKind::kData, StrCat("--resume: '", path, "/ckpt' holds no checkpoint"));
   }
   return ResumePoint{std::move(outcome.state), path + "/ckpt", std::move(outcome.refused)};
 }
@@ -53,10 +67,7 @@ Result<ResumePoint> ResumeAuto(Communicator& comm, const SavedRun& run, const st
                                std::int64_t since) {
   GACCD_ASSIGN_OR_RETURN(LoadOutcome outcome, LoadNewest(comm, folder, Accept(run), since));
   if (!outcome.state && outcome.damaged > 0) {
-    return Status(ErrorKind::kData,
-                  StrCat("'", folder, "' has ", outcome.damaged,
-                         " checkpoints and none is intact; --resume=never starts from scratch: ",
-                         outcome.refused.front()));
+    return NoneUsable(folder, outcome, "; --resume=never starts from scratch");
   }
   return ResumePoint{std::move(outcome.state), folder, std::move(outcome.refused)};
 }
@@ -72,19 +83,43 @@ Result<ResumePoint> FindResumePoint(Communicator& comm, const SavedRun& run,
   }
   if (source.from == "never") return ResumePoint{};
   if (source.from != "auto") return ResumeFrom(comm, run, source.from);
+  const auto& [since, began, back_since, back_to] = source.training;
   GACCD_ASSIGN_OR_RETURN(ResumePoint own,
-                         ResumeAuto(comm, run, source.folder, source.training.since));
-  const std::string& began = source.training.from;
-  if (own.state || began.empty() || began == "never") return own;
+                         ResumeAuto(comm, run, source.folder, std::max(since, back_since)));
+  if (own.state) return own;
+  if (back_since > 0) {
+    GACCD_ASSIGN_OR_RETURN(own, ResumeFrom(comm, run, StrCat(source.folder, "/", back_to)));
+    own.notes.push_back(StrCat("those after ", back_to,
+                               ": an earlier start went back to it and has saved nothing"));
+    return own;
+  }
+  if (began.empty() || began == "never") return own;
   return ResumeFrom(comm, run, began);
+}
+
+namespace {
+
+bool IsIn(const ResumePoint& found, const std::string& folder) {
+  std::error_code error;
+  return std::filesystem::equivalent(found.folder, folder, error);
+}
+
+}  // namespace
+
+std::string ResumeSource::GoesBackTo(const ResumePoint& found) const {
+  const std::string path = Stripped(from);
+  if (!found.state || !ParseGenerationName(path.substr(path.rfind('/') + 1))) return {};
+  const std::int64_t epoch = found.state->generation.epoch;
+  const bool of_job = job_since && epoch >= *job_since;  // not found by `from`
+  if (of_job || epoch < training.since || !IsIn(found, folder)) return {};
+  return found.state->generation.name();
 }
 
 std::string ResumeSource::NewTraining(const ResumePoint& found) const {
   if (from == "auto") return {};
   if (!found.state) return "never";
+  if (IsIn(found, folder) && found.state->generation.epoch >= training.since) return {};
   std::error_code error;
-  const bool own = std::filesystem::equivalent(found.folder, folder, error);
-  if (own && found.state->generation.epoch >= training.since) return {};
   const std::filesystem::path path = std::filesystem::absolute(from, error);
   return error ? from : path.string();
 }

@@ -31,16 +31,20 @@ struct ResumeSource {
   // For later attempts of a SLURM job: the writer epoch from which on checkpoints belong to this
   // job. They take precedence over `from`, the start of the first attempt.
   std::optional<std::int64_t> job_since;
-  // The newest training in `folder`. auto only continues that one; if it has saved nothing, it
-  // starts where that one started.
+  // The newest training in `folder`. auto only continues that one; if it has saved nothing, also
+  // after it went back, it starts where that one started.
   TrainingStart training = {};
 
   // Argument of CheckpointLease::BeginTraining() if this training is not that of the newest
   // checkpoints in `folder`. Empty: it continues them.
   [[nodiscard]] std::string NewTraining(const ResumePoint& found) const;
+  // Argument of CheckpointLease::GoBackTo() if `from` is a generation of this training, which may
+  // not be its newest. Empty otherwise.
+  [[nodiscard]] std::string GoesBackTo(const ResumePoint& found) const;
 };
 
-// kData if there are checkpoints but none is intact; kConfig if it belongs to another model or its
+// kData if there are checkpoints but none is intact; kIo if one that cannot be read may be; kConfig
+// if it belongs to another model or its
 // next samples would differ. Collective.
 Result<ResumePoint> FindResumePoint(Communicator& comm, const SavedRun& run,
                                     const ResumeSource& source);

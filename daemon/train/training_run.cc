@@ -145,11 +145,10 @@ RankStatus TrainingRun::RunInFolder() {
 
 RankStatus TrainingRun::TrainWithinMemory() {
   try {
-    RankStatus ready = RunStages({&TrainingRun::CompareClocks, &TrainingRun::AcquireLease,
-                                  &TrainingRun::CheckSaveWeights, &TrainingRun::RemoveDoneMarker,
-                                  &TrainingRun::OpenData, &TrainingRun::SelectDevice,
-                                  &TrainingRun::ChooseMicroBatch, &TrainingRun::MakeTrainer,
-                                  &TrainingRun::LoadInitWeights, &TrainingRun::Resume});
+    RankStatus ready = RunStages(
+        {&TrainingRun::CompareClocks, &TrainingRun::AcquireLease, &TrainingRun::CheckSaveWeights,
+         &TrainingRun::RemoveDoneMarker, &TrainingRun::OpenData, &TrainingRun::SelectDevice,
+         &TrainingRun::ChooseMicroBatch, &TrainingRun::MakeTrainer, &TrainingRun::Resume});
     return ready.status.ok() ? Train() : ready;
   } catch (const std::bad_alloc&) {
     return NoMemory("the data, the model or their copies", 0);

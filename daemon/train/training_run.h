@@ -67,13 +67,15 @@ class TrainingRun {
   // With --micro-batch=auto: the final plan. Until then the plan has one micro-step.
   RankStatus ChooseMicroBatch();
   RankStatus MakeTrainer();
-  RankStatus LoadInitWeights();
   // Restores the newest checkpoint of --resume, if any. An attempt that SLURM requeued resumes from
-  // its own checkpoints whatever --resume says, as that flag is for the first attempt.
+  // its own checkpoints whatever --resume says, as that flag is for the first attempt. A training
+  // that begins loads --init-weights.
   RankStatus Resume();
 
   RankStatus Train();
-  Status ResumeOnRank();
+  RankStatus LoadInitWeights();
+  Status FindPoint(ResumeSource* source, ResumePoint* point);
+  Status ResumeOnRank(const ResumeSource& source, const ResumePoint& point);
   // If a new training begins and saves, notes it in the checkpoint folder; warns of checkpoints of
   // the previous one.
   Status BeginTraining(const ResumeSource& source, const ResumePoint& point);

@@ -16,24 +16,35 @@ namespace gaccd {
 
 RankStatus TrainingRun::Resume() {
   reporter_->Report(StageRecord{"checkpoint"});
-  return AgreeOn(comm_, ResumeOnRank());
-}
-
-Status TrainingRun::ResumeOnRank() {
-  if (!flags_.run_dir) return Status::Ok();
+  if (!flags_.run_dir) return LoadInitWeights();
   const auto start = std::chrono::steady_clock::now();
-  const bool requeued = session_.ranks.slurm.restart_count > 0;
   ResumeSource source{
       .folder = MakeCheckpointOptions(flags_, job_).folder, .from = flags_.resume, .job_since = {}};
-  if (requeued && lease_) source.job_since = lease_->job_since;
-  if (lease_) {
-    source.training = lease_->training;
-  } else {
-    GACCD_ASSIGN_OR_RETURN(source.training,
-                           CheckpointWriter::FindNewestTraining(comm_, source.folder));
+  ResumePoint point;
+  if (Agreement all = AgreeOn(comm_, FindPoint(&source, &point)); !all.status.ok()) return all;
+  // Before the folder says that a training begins. One that continues does not need the file, which
+  // may not exist any more.
+  if (!point.state) {
+    if (RankStatus loaded = LoadInitWeights(); !loaded.status.ok()) return loaded;
   }
-  GACCD_ASSIGN_OR_RETURN(const ResumePoint point,
-                         FindResumePoint(comm_, trainer_->saved_run(), source));
+  Agreement all = AgreeOn(comm_, ResumeOnRank(source, point));
+  if (resumed_) resumed_->dur_s = SecondsSince(start);
+  return all;
+}
+
+Status TrainingRun::FindPoint(ResumeSource* source, ResumePoint* point) {
+  if (session_.ranks.slurm.restart_count > 0 && lease_) source->job_since = lease_->job_since;
+  if (lease_) {
+    source->training = lease_->training;
+  } else {
+    GACCD_ASSIGN_OR_RETURN(source->training,
+                           CheckpointWriter::FindNewestTraining(comm_, source->folder));
+  }
+  GACCD_ASSIGN_OR_RETURN(*point, FindResumePoint(comm_, trainer_->saved_run(), *source));
+  return Status::Ok();
+}
+
+Status TrainingRun::ResumeOnRank(const ResumeSource& source, const ResumePoint& point) {
   GACCD_RETURN_IF_ERROR(BeginTraining(source, point));
   for (const std::string& note : point.notes) {
     resume_notes_.push_back(StrCat("checkpoint skipped: ", note));
@@ -41,7 +52,7 @@ Status TrainingRun::ResumeOnRank() {
   if (!point.state) return Status::Ok();
   const Generation& from = point.state->generation;
   // A requeued job still has the flag on its command line.
-  if (flags_.init_weights && !requeued && comm_.rank() == 0) {
+  if (flags_.init_weights && session_.ranks.slurm.restart_count == 0 && comm_.rank() == 0) {
     LogWarning(StrCat("--init-weights=", *flags_.init_weights,
                       " is ignored: the run resumes from checkpoint ", from.PathIn(point.folder),
                       "; --resume=never starts from scratch"));
@@ -63,7 +74,6 @@ Status TrainingRun::ResumeOnRank() {
     const std::int64_t parts = buffer.per_rank ? point.state->manifest.world() : 1;
     resumed_->bytes += static_cast<std::int64_t>(buffer.bytes) * parts;
   }
-  resumed_->dur_s = SecondsSince(start);
   return Status::Ok();
 }
 
@@ -73,6 +83,9 @@ Status TrainingRun::BeginTraining(const ResumeSource& source, const ResumePoint&
                      (!point.state || point.folder != source.folder);
   const bool begins = lease_ && !from.empty();
   if (begins) GACCD_RETURN_IF_ERROR(lease_->BeginTraining(from));
+  if (const std::string back = source.GoesBackTo(point); lease_ && !back.empty()) {
+    GACCD_RETURN_IF_ERROR(lease_->GoBackTo(back));
+  }
   if (comm_.rank() != 0) return Status::Ok();
   if (begins || again) {
     const std::string warning =

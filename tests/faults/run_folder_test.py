@@ -174,6 +174,11 @@ class RunFolder(FolderCase):
                 self.assertEqual(text in self.gaccd(0, [], *verb), other)
                 self.assertNotIn(text, self.gaccd(0, [], *verb, "--best"))
 
+        self.train(0, ["after update 2; no checkpoint in 'other/ckpt' has its weights"],
+                   "--run-dir=other", "--resume=run-100", "--max-updates=7", "--epochs=9",
+                   "--set=optimizer.lr=0.000001", job=job)
+        self.gaccd(65, ["of update 2", "another run folder has it"], "ckpt", "verify", "other",
+                   "--best")
         self.gaccd(0, ["wrote p.jsonl: prediction [20, 1]"], "predict", "--job=" + job,
                    "--weights=run-100", "--out=p.jsonl")
         with open(self.path("p.jsonl")) as lines:
@@ -272,6 +277,9 @@ class RunFolder(FolderCase):
         self.assertNotIn("warning", said)
         self.train(0, ["warning: --init-weights=w is ignored: the run resumes"], self.run_flag,
                    "--init-weights=w", "--epochs=3")
+        os.remove(self.path("w"))
+        self.train(0, ["resumed after update 9"], self.run_flag, "--init-weights=w", "--epochs=4")
+        self.train(74, ["cannot read 'w'"], "--run-dir=other", "--init-weights=w")
         os.mkdir(self.path("photos"))
         self.write("photos/job.txtpb", "")
         self.write("photos/a.jpg", "")

@@ -96,6 +96,8 @@ class ResumeTest : public ::testing::Test {
                              FindResumePoint(comm, trainer->saved_run(), source));
       const std::string begun = source.NewTraining(point);
       if (lease && !begun.empty()) GACCD_RETURN_IF_ERROR(lease->BeginTraining(begun));
+      const std::string back = source.GoesBackTo(point);
+      if (lease && !back.empty()) GACCD_RETURN_IF_ERROR(lease->GoBackTo(back));
       if (point.state) GACCD_RETURN_IF_ERROR(trainer->Resume(*point.state));
       GACCD_ASSIGN_OR_RETURN(auto reporter,
                              RunReporter::Start(comm, {.run_dir = run_dir, .quiet = true}));

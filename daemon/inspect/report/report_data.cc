@@ -211,14 +211,6 @@ void ApplyLedger(const std::string& run_dir, ReportData* data) {
   }
 }
 
-// Whether a checkpoint has the weights of `best`.
-bool IsSaved(const BestValue& best, const std::string& folder) {
-  const auto all = ListGenerations(folder);
-  if (!all.ok()) return false;
-  const std::optional<Generation> saved = FindBest(folder, *all);
-  return saved && saved->step == best.step;
-}
-
 // Adds changes, and attempts without events. The order is that of `attempts`.
 void AddChanges(const std::vector<Attempt>& attempts, ReportData* data) {
   std::vector<AttemptData> reported = std::exchange(data->attempts, {});
@@ -279,7 +271,7 @@ Result<ReportData> ReadReportData(const std::string& run_dir, WallTime now) {
   const auto job = ReadSmallFile(newest + "/job.txtpb", ErrorKind::kData);
   if (job.ok()) data.job = *job;
   if (const auto& best = data.diagnosis.state.best) {
-    data.best_is_saved = IsSaved(*best, run_dir + "/ckpt");
+    data.best_is_saved = HasBest(run_dir + "/ckpt", best->step);
   }
   return data;
 }

@@ -65,9 +65,10 @@ Advice AfterIoError(std::string_view reason, const Advice& next) {
         "flags, then restart",
         "把缺少的文件放到原因所说的位置，或修改作业文件或参数中的路径，然后重新启动"};
   }
-  if (Mentions(reason, "Permission denied") || Mentions(reason, "Operation not permitted")) {
-    return {"fix the permissions named in the reason, then restart",
-            "给予该用户原因中所提文件的权限，然后重新启动"};
+  if (Mentions(reason, "Permission denied") || Mentions(reason, "Operation not permitted") ||
+      Mentions(reason, "belongs to user")) {
+    return {"fix the owner or the permissions of the file named in the reason, then restart",
+            "修正原因中所提文件的所有者或权限，然后重新启动"};
   }
   if (Mentions(reason, "No space left") || Mentions(reason, "quota") ||
       Mentions(reason, "is full")) {

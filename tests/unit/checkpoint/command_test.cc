@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <thread>
+#include <utility>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
@@ -216,6 +218,72 @@ TEST_F(CkptCommandTest, ShowsKeepsAndExportsBest) {
   EXPECT_THAT(RunCkptCommand(export_best), IsError(ErrorKind::kData, "no checkpoint of update 6"));
 }
 
+// The run was stopped in the evaluation after update 6: that checkpoint does not know its value.
+TEST_F(CkptCommandTest, BestValueIsThatOfNewestManifest) {
+  std::filesystem::remove_all(folder_.Path("ckpt"));
+  const CheckpointOptions options{.folder = folder_.Path("ckpt")};
+  SmallRun run = run_;
+  ASSERT_OK(SaveSteps(run, 2, options, {6}));
+  run.best_step = 6;
+  ASSERT_OK(SaveSteps(run, 2, options, {9}));
+  EXPECT_THAT(Run({}).text, HasSubstr("the best: loss 0.25\n"));
+  EXPECT_THAT(Run({.json = true}).text, HasSubstr(R"("best":true,"best_value":0.25)"));
+  EXPECT_THAT(
+      Run({.action = CkptAction::kExport, .out = folder_.Path("best.safetensors"), .best = true})
+          .text,
+      HasSubstr("after 6 updates (step-000000000006-e000001), the best: loss 0.25"));
+}
+
+// The save after update 7, the best one, failed.
+TEST_F(CkptCommandTest, KeepsPreviousBestWhileBestIsNotSaved) {
+  std::filesystem::remove_all(folder_.Path("ckpt"));
+  SmallRun run = run_;
+  run.job.replace(run.job.find("data { train"), 12,
+                  "evaluation { keep_best: true } "
+                  "data { eval { synthetic { samples: 9 features: 1 } } train");
+  const auto save = [&](std::int64_t best, std::int64_t step) {
+    run.best_step = best;
+    ASSERT_OK(SaveSteps(
+        run, 2, {.folder = folder_.Path("ckpt"), .keep = {.newest = 1, .best = true}}, {step}));
+  };
+  save(3, 3);
+  save(7, 9);
+  save(7, 12);
+  EXPECT_THAT(Run({.action = CkptAction::kPrune, .keep = {.newest = 1}}).text,
+              "nothing to remove\n");
+  EXPECT_THAT(Run({}).text, AllOf(HasSubstr("step-000000000012"), HasSubstr("step-000000000003"),
+                                  Not(HasSubstr("step-000000000009"))));
+  EXPECT_THAT(RunCkptCommand({.action = CkptAction::kExport,
+                              .path = folder_.path(),
+                              .out = folder_.Path("w"),
+                              .best = true}),
+              IsError(ErrorKind::kData, "no checkpoint of update 7"));
+  save(15, 15);
+  EXPECT_THAT(Run({}).text, AllOf(HasSubstr("the best: "), Not(HasSubstr("step-000000000003"))));
+}
+
+// The run removes the oldest ones while they are read.
+TEST_F(CkptCommandTest, RemovedCheckpointsAreNotDamaged) {
+  const auto place = ValueOrThrow(FindGenerations(folder_.path()));
+  ASSERT_OK(SaveSteps(run_, 2, {.folder = folder_.Path("ckpt"), .keep = {.newest = 1}}, {12}));
+  EXPECT_EQ(ValueOrThrow(ReadSavedWeights(place, false)).generation.step, 12);
+  const SmallRun large{.parameter_bytes = std::size_t{16} << 20};
+  ASSERT_OK(SaveSteps(large, 2, {.folder = folder_.Path("ckpt"), .keep = {.newest = 9}},
+                      {20, 21, 22, 23, 24, 25}));
+  const auto all = ValueOrThrow(ListGenerations(folder_.Path("ckpt")));
+  const std::jthread run([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    for (const Generation& one : all) {
+      if (one.step < 22) {
+        EXPECT_OK(RemoveGeneration(folder_.Path("ckpt"), one));
+      }
+    }
+  });
+  const CkptOutput output = Run({.action = CkptAction::kVerify});
+  EXPECT_OK(output.verdict);
+  EXPECT_THAT(output.text, HasSubstr("step-000000000012-e000002: removed\n"));
+}
+
 // The run was stopped inside update 7: that checkpoint holds the parameters after update 6, too.
 TEST_F(CkptCommandTest, ExportsCheckpointAtEndOfBestUpdate) {
   std::filesystem::remove_all(folder_.Path("ckpt"));
@@ -420,6 +488,9 @@ TEST_F(CkptCommandTest, RefusesWrongArguments) {
   EXPECT_EQ(RunCkptCommand({.path = empty.path()})->text, "no checkpoints\n");
   EXPECT_THAT(RunCkptCommand({.action = CkptAction::kVerify, .path = empty.path()})->verdict,
               HasKind(ErrorKind::kData));
+  EXPECT_THAT(RunCkptCommand({.action = CkptAction::kPrune, .path = empty.path()}),
+              IsError(ErrorKind::kData, "holds no checkpoint"));
+  EXPECT_TRUE(std::filesystem::is_empty(empty.path())) << "another folder than was meant";
 }
 
 TEST(MakeCkptRequestTest, ParsesArguments) {

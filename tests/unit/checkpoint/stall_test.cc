@@ -313,6 +313,7 @@ TEST_F(StallTest, KeepsOldLeaseIfNewOneIsNotDurable) {
   disk.FailFolderWith(".epoch-000002");
   EXPECT_THAT(WriterLease::Acquire(folder_.path(), Me()), HasKind(ErrorKind::kIo));
   EXPECT_TRUE(PathExists(folder_.path() + "/.epoch-000001"));
+  EXPECT_FALSE(PathExists(folder_.path() + "/.epoch-000002")) << "it would hide the other one";
 }
 
 // What is durable inside it would be lost with its name.

@@ -276,6 +276,19 @@ TEST(LeaseTest, EpochsIncreaseAfterLostClaim) {
   EXPECT_EQ(WriterLease::Acquire(folder.path(), Me())->epoch(), 8);
 }
 
+// A writer that is killed, or finds the disk full, while it claims leaves an empty one.
+TEST(LeaseTest, EmptyClaimDoesNotHidePreviousClaim) {
+  const TempFolder folder;
+  const auto first =
+      ValueOrThrow(WriterLease::Acquire(folder.path(), MakeOwnerName("77", 0))).epoch();
+  (void)folder.Write(".epoch-000002", "");
+  EXPECT_EQ(ValueOrThrow(WriterLease::AcquireKeepingClaim(folder.path(), Me())).epoch(), 3);
+  (void)folder.Write(".epoch-000004", "");
+  const auto second = ValueOrThrow(WriterLease::Acquire(folder.path(), MakeOwnerName("77", 1)));
+  EXPECT_EQ(second.epoch(), 5);
+  EXPECT_EQ(second.job_since(), first);
+}
+
 TEST(LeaseTest, LastEpochIsFinal) {
   const TempFolder folder;
   (void)folder.Write(".epoch-999999998", "job 9 process 1 on n2\n");

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +40,47 @@ TEST(DoneMarkerTest, RankZeroSendsHeartbeatsWhileWritingWeights) {
   }));
   EXPECT_TRUE(PathExists(folder.Path("w")));
   EXPECT_THAT(ticks, ElementsAre(testing::Ge(1), 0, 0));
+}
+
+class CompleteRunTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_OK(SaveSteps(run_, 1, {.folder = folder_.Path("ckpt")}, {6}));
+    plan_ = *ValueOrThrow(ReadManifest(folder_.Path("ckpt"), {.epoch = 1, .step = 6})).plan;
+    job_.max_updates = 6;
+    ASSERT_OK(MarkDone(folder_.path(), "6 updates", job_, kFileMode));
+    flags_.run_dir = folder_.path();
+  }
+  Result<DoneRun> Find(std::int64_t max_updates) {
+    Job job = job_;
+    job.max_updates = max_updates;
+    return FindDone(*MakeSingle(), flags_, job, *plan_, false);
+  }
+
+  const TempFolder folder_;
+  const SmallRun run_;  // of 1,000,000 updates
+  Job job_ = ValueOrThrow(ParseJobText(run_.job, "job"));
+  std::optional<Plan> plan_;
+  Flags flags_;
+};
+
+// It was continued with fewer updates, those that its checkpoint already had: nothing was saved.
+TEST_F(CompleteRunTest, LengthIsThatOfTheLastStart) {
+  const auto same = Find(6);
+  ASSERT_OK(same);
+  EXPECT_EQ(same->next, DoneRun::Next::kNothing);
+  const auto longer = Find(8);
+  ASSERT_OK(longer);
+  EXPECT_EQ(longer->next, DoneRun::Next::kContinue);
+  EXPECT_THAT(Find(5), IsError(ErrorKind::kConfig, "max_updates: 6 -> 5"));
+}
+
+// As those of another user, or on a disk that fails.
+TEST_F(CompleteRunTest, UnreadableCheckpointIsNotMissing) {
+  const std::string manifest = folder_.Path("ckpt/step-000000000006-e000001/MANIFEST");
+  std::filesystem::remove(manifest);
+  std::filesystem::create_directory(manifest);
+  EXPECT_THAT(Find(8), IsError(ErrorKind::kIo, "MANIFEST"));
 }
 
 }  // namespace

@@ -363,6 +363,18 @@ TEST_F(ResumeTest, AutoLoadsNewestIntactAndReportsSkipped) {
   const auto none = Train(job, 2, 0, "auto");
   EXPECT_THAT(none, IsError(ErrorKind::kData, "3 checkpoints and none is intact"))
       << "not silently from the start";
+  EXPECT_THAT(Train(job, 2, 0, folder_),
+              IsError(ErrorKind::kData, "--resume", "3 checkpoints and none is intact",
+                      "step-000000000018-e000001: "));
+  // It may be intact: of another user, or on a disk that fails.
+  std::filesystem::remove(CheckpointPath(12) + "/MANIFEST");
+  std::filesystem::create_directory(CheckpointPath(12) + "/MANIFEST");
+  for (const std::string& from : {std::string("auto"), folder_}) {
+    EXPECT_THAT(Train(job, 2, 0, from),
+                AllOf(IsError(ErrorKind::kIo, "3 checkpoints, none can be used",
+                              "step-000000000012-e000001: ", "cannot read"),
+                      HasMessage(Not(HasSubstr("never")))));
+  }
 }
 
 // What --resume says is where the first attempt of a SLURM job begins; after a requeue the job
@@ -425,6 +437,19 @@ TEST_F(ResumeTest, RestartsIfNothingWasSaved) {
     EXPECT_EQ(trained.first, from == "never" ? 0 : 10) << from;
     EXPECT_EQ(ValueOrThrow(Train(job, 2, 100, "auto")).first, 24) << "which has saved now";
   }
+}
+
+// From an older checkpoint of its own folder, too.
+TEST_F(ResumeTest, GoesBackAgainIfNothingWasSaved) {
+  const Job job = SmallJob();
+  ASSERT_TRUE(Train(job, 2, 10, "never").ok());  // 10, 20 and 24
+  const Place killed{.update = 13, .done = 1, .action = StopAction::kExit};
+  ASSERT_THAT(Train(job, 2, 100, CheckpointPath(10), killed), HasKind(ErrorKind::kTempFail));
+  const auto trained = ValueOrThrow(Train(job, 2, 100, "auto"));
+  EXPECT_EQ(trained.first, 10);
+  EXPECT_THAT(trained.notes, ElementsAre(HasSubstr("went back")));
+  EXPECT_EQ(ValueOrThrow(Train(job, 2, 100, "auto")).first, 24) << "which it has saved";
+  EXPECT_EQ(ValueOrThrow(ListGenerations(ckpt())).size(), 4U) << "it is the same training";
 }
 
 // A table in the place of one with as many samples.

@@ -11,22 +11,23 @@ namespace gaccd {
 namespace {
 
 TEST(SaveClockTest, ChecksRarelyButInTime) {
-  EXPECT_EQ(UpdatesUntilNextCheck(0, 0, 600), 1);
-  EXPECT_EQ(UpdatesUntilNextCheck(10, 1000, 610), 30'000) << "half of what is left";
-  EXPECT_EQ(UpdatesUntilNextCheck(600, 1000, 600), 1);
-  EXPECT_EQ(UpdatesUntilNextCheck(700, 1000, 600), 1);
-  EXPECT_EQ(UpdatesUntilNextCheck(1e-9, 1, 600), 1'000'000);
+  EXPECT_EQ(UpdatesUntilNextCheck(600, 600, 0, 0), 1);
+  EXPECT_EQ(UpdatesUntilNextCheck(1, 600, 0.125, 4000), 4) << "half of what is left";
+  EXPECT_EQ(UpdatesUntilNextCheck(300, 600, 0.125, 4000), 8) << "at most a second";
+  EXPECT_EQ(UpdatesUntilNextCheck(20, 25, 0.125, 4000), 2) << "at most a hundredth";
+  EXPECT_EQ(UpdatesUntilNextCheck(300, 600, 0.125, 4), 4) << "the pace is not known so well";
+  EXPECT_EQ(UpdatesUntilNextCheck(-1, 600, 0.125, 4000), 1);
   // A steady pace: so many messages until 600 s of 10 ms each are over.
   double elapsed = 0;
   std::int64_t updates = 0;
   int looks = 0;
   while (elapsed < 600) {
-    const std::int64_t next = UpdatesUntilNextCheck(elapsed, updates, 600);
+    const std::int64_t next = UpdatesUntilNextCheck(600 - elapsed, 600, 0.01, updates);
     updates += next;
     elapsed = static_cast<double>(updates) * 0.01;
     ++looks;
   }
-  EXPECT_LT(looks, 30);
+  EXPECT_LT(looks, 650) << "of 60,000 updates";
   EXPECT_LT(elapsed, 600.05);
 }
 
@@ -53,6 +54,23 @@ TEST(SaveClockTest, UpdateIntervalAppliesBesideTime) {
     if (*clock.Due(*comm, step)) saves.push_back(step);
   }
   EXPECT_EQ(saves, (std::vector<std::int64_t>{4, 8, 12}));
+}
+
+// A larger batch, a slower disk: updates of 0.5 ms, of 100 ms from update 1501 on.
+TEST(SaveClockTest, SavesInTimeIfUpdatesBecomeSlower) {
+  const auto comm = MakeSingle();
+  SaveClock::Clock::time_point now{};
+  SaveClock::Clock::time_point saved = now;
+  SaveClock clock({.every_seconds = 10}, 0, [&] { return now; });
+  int saves = 0;
+  for (std::int64_t step = 1; step <= 2500; ++step) {
+    now += std::chrono::microseconds(step <= 1500 ? 500 : 100'000);
+    if (!*clock.Due(*comm, step)) continue;
+    EXPECT_LT(now - saved, std::chrono::seconds(saves == 0 ? 31 : 11)) << "update " << step;
+    saved = now;
+    ++saves;
+  }
+  EXPECT_GE(saves, 7);
 }
 
 // Updates of 10 s. The clock of rank 1, whose time does not advance, does not count.

@@ -229,6 +229,10 @@ TEST(Advise, DependsOnReasonIfExitCodeIsAmbiguous) {
   EXPECT_THAT(failed(74, "cannot open '/d/x.npy': No such file or directory"),
               AllOf(HasSubstr("correct its path"), Not(HasSubstr("free space"))));
   EXPECT_THAT(failed(74, "cannot open '/d/x.npy': Permission denied"), HasSubstr("permissions"));
+  EXPECT_THAT(failed(74,
+                     "'/r/ckpt' has 3 checkpoints, none can be used, and one that cannot be "
+                     "read may be intact: step-7: '/r' belongs to user 7, expected user 0"),
+              AllOf(HasSubstr("fix the owner"), Not(HasSubstr("another run folder"))));
   EXPECT_THAT(failed(74, "cannot write '/d/x': No space left on device"), HasSubstr("free space"));
   EXPECT_THAT(failed(78, "no memory for activations: wanted 9 bytes, 3 are free"),
               HasSubstr("--mem"));
