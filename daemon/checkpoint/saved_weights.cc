@@ -85,7 +85,7 @@ Result<SavedWeights> ReadNewest(const GenerationPlace& place, bool raw, Ticks* t
     const ErrorKind kind = weights.status().kind();
     if (kind == ErrorKind::kUsage || kind == ErrorKind::kUnavailable) return weights;  // of a tick
     skipped_checkpoints.push_back(StrCat(one.name(), ": ", weights.status().message()));
-    *removed |= !IsCommitted(place.folder, one);
+    *removed |= !place.one && !IsCommitted(place.folder, one);
   }
   if (place.generations.empty()) {
     return Status(
