@@ -208,7 +208,7 @@ Result<CkptOutput> PruneFolder(const GenerationPlace& place, KeepPolicy keep) {
   const auto acquired = PruneLocks::Acquire(place.folder);
   if (!acquired.ok() && acquired.status().kind() == ErrorKind::kIo) {
     return Status(ErrorKind::kIo, StrCat(acquired.status().message(),
-                                         "; on a full disk, free 100 kB first: prune writes who "
+                                         "; on a full disk, free a few kB first: prune writes who "
                                          "holds the folder before it removes anything"));
   }
   GACCD_ASSIGN_OR_RETURN(const auto locks, acquired);
