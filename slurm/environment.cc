@@ -64,14 +64,17 @@ void ReadStep(Reader& reader, SlurmEnvironment& env) {
 }
 
 void ReadNodes(Reader& reader, SlurmEnvironment& env) {
-  const bool step = env.in_step();
-  env.nodes_variable =
-      FirstSet(reader, step ? "SLURM_STEP_NUM_NODES" : "SLURM_JOB_NUM_NODES", "SLURM_NNODES");
-  if (!env.nodes_variable.empty()) env.nodes = reader.Count(env.nodes_variable);
+  // Under mpirun the step is that of Open MPI's daemons, one a node and not on the first.
+  const bool mpirun = reader.Has("OMPI_COMM_WORLD_SIZE");
+  const bool step = env.in_step() && !mpirun;
   env.nodelist = reader
                      .Text(FirstSet(reader, step ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST",
                                     "SLURM_NODELIST"))
                      .value_or("");
+  if (mpirun) return;
+  env.nodes_variable =
+      FirstSet(reader, step ? "SLURM_STEP_NUM_NODES" : "SLURM_JOB_NUM_NODES", "SLURM_NNODES");
+  if (!env.nodes_variable.empty()) env.nodes = reader.Count(env.nodes_variable);
   // A step's SLURM_NTASKS_PER_NODE is the requested number; only the list is the actual one.
   env.tasks_per_node_variable = FirstSet(
       reader, step ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE");

@@ -28,11 +28,18 @@ bool IsJobVariable(std::string_view variable) {
          std::ranges::any_of(kPrefixes, [&](auto prefix) { return variable.starts_with(prefix); });
 }
 
+// Defaults for flags of SLURM's query programs, such as SQUEUE_PARTITION: a user's filter would
+// hide the job that is asked for.
+bool IsQueryVariable(std::string_view variable) {
+  constexpr std::string_view kPrefixes[] = {"SQUEUE_", "SACCT_", "SINFO_"};
+  return std::ranges::any_of(kPrefixes, [&](auto prefix) { return variable.starts_with(prefix); });
+}
+
 std::vector<char*> EnvironmentForProgram() {
   std::vector<char*> kept;
   const bool in_job = std::getenv("SLURM_JOB_ID") != nullptr;
   for (char** one = environ; *one != nullptr; ++one) {
-    if (!in_job || !IsJobVariable(*one)) kept.push_back(*one);
+    if (!IsQueryVariable(*one) && !(in_job && IsJobVariable(*one))) kept.push_back(*one);
   }
   kept.push_back(nullptr);
   return kept;

@@ -111,9 +111,10 @@ AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
   }
   judgement.next = SelectNextStep(judgement.exit);
   // DONE is written last; a hang or crash after it has lost nothing. But a job that a complete run
-  // rejected before it became an attempt gets that reason.
+  // rejected before it became an attempt gets that reason, and a DONE that the attempt has found
+  // and not yet removed says nothing about it.
   const bool refused = judgement.next == NextStep::kFail && !facts.written;
-  if (facts.done_file && !refused) judgement.next = NextStep::kDone;
+  if (facts.done_file && !facts.done_is_older && !refused) judgement.next = NextStep::kDone;
   if (judgement.next == NextStep::kDone) {
     judgement.reason = "the training is complete";
     judgement.suspect_hosts.clear();

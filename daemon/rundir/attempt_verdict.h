@@ -63,6 +63,7 @@ struct AttemptFacts {
   std::string said = {};         // without a verdict: the error of a rank, or where its output is
   bool stop_file = false;
   bool done_file = false;
+  bool done_is_older = false;       // the file DONE is from before this attempt
   std::vector<LedgerEntry> before;  // earlier attempts, oldest first
   CommittedStep committed;          // now
 };
@@ -84,6 +85,7 @@ inline constexpr int kMaxIdleRestarts = 3;
 //   with the file DONE                           done; fail if SelectNextStep(code) is, and there
 //   is no
 //                                                verdict.json: the complete run rejected the job
+//   with a file DONE from before the attempt     SelectNextStep(code): more epochs were asked for
 //   0 without verdict.json and without DONE      requeue: srun 22.05 returns 0 if a launch fails
 //   none, and no verdict.json                    requeue: the node of the job script died
 //   any but done, with the file STOP             norequeue

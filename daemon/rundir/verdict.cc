@@ -204,7 +204,7 @@ bool IsFailure(const Status& outcome) {
 }
 
 void AddRanksLostByPeers(const std::string& attempt_dir, FailureFacts* facts) {
-  constexpr std::size_t kMaxRecords = 256;
+  constexpr std::size_t kMaxRecords = 100'000;
   const auto names = ListFolder(attempt_dir + "/crash", kMaxRecords);
   if (!names.ok()) return;
   Records records(attempt_dir);

@@ -32,9 +32,11 @@ Status CheckJobShape(const Flags& flags) {
     return Usage(StrCat(name, " after --: expected ", planned, ", as in the plan, found ", *found,
                         "; set ", flag, " before --"));
   };
-  GACCD_RETURN_IF_ERROR(check("--nodes", 'N', flags.nodes.value_or(kDefaultNodes), "--nodes"));
-  return check("--ntasks-per-node", '\0', flags.gpus_per_node.value_or(kDefaultGpusPerNode),
-               "--gpus-per-node");
+  const std::int64_t nodes = flags.nodes.value_or(kDefaultNodes);
+  const std::int64_t ranks = flags.gpus_per_node.value_or(kDefaultGpusPerNode);
+  GACCD_RETURN_IF_ERROR(check("--nodes", 'N', nodes, "--nodes"));
+  GACCD_RETURN_IF_ERROR(check("--ntasks", 'n', nodes * ranks, "--nodes and --gpus-per-node"));
+  return check("--ntasks-per-node", '\0', ranks, "--gpus-per-node");
 }
 
 Status CheckWords(const Flags& flags) {

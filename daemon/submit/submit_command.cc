@@ -174,6 +174,11 @@ Result<SbatchScript> MakeScript(const Flags& flags, const PlannedSubmission& sub
     script.requeue_note = rules->Text();
   }
   script.train_arguments = flags.train_arguments;
+  // At SIGTERM the ranks otherwise expect SIGKILL after a fixed time. A flag of the user is later.
+  if (script.signal == "TERM" && lead.seconds > 0) {
+    script.train_arguments.insert(script.train_arguments.begin(),
+                                  StrCat("--term-budget=", lead.seconds));
+  }
   script.tasks = submission.tasks;
   GACCD_ASSIGN_OR_RETURN(const auto problems, StartProblems(flags, job, site, script.gpus));
   for (const std::string& problem : problems) LogWarning(problem);
@@ -195,10 +200,14 @@ Status WriteFiles(const PlannedSubmission& submission, const std::string& script
   return {};
 }
 
-// The job id: "17" in the output "17;cluster".
+// The job id: "17" in the output "17;cluster". Plugins and wrappers of a site may print lines
+// before.
 Result<std::string> Sbatch(const std::vector<std::string>& words) {
   GACCD_ASSIGN_OR_RETURN(const ProgramOutput output, RunProgram(words, "", kPatience));
-  const std::string id = output.out.substr(0, output.out.find_first_of(";\n"));
+  const std::size_t end = output.out.find_last_not_of('\n');
+  const std::size_t before = output.out.find_last_of('\n', end);
+  const std::size_t begin = before == std::string::npos ? 0 : before + 1;
+  const std::string id = output.out.substr(begin, output.out.find_first_of(";\n", begin) - begin);
   if (output.exit == 0 && !id.empty() && id.find_first_not_of("0123456789") == std::string::npos) {
     return id;
   }

@@ -8,6 +8,7 @@
 #include <climits>
 #include <cstring>
 #include <sstream>
+#include <utility>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
@@ -48,6 +49,25 @@ std::string SlurmNames(const std::string& hosts, const std::string& nodelist) {
     if (node != nodes->end()) names += StrCat(names.empty() ? "" : ",", *node);
   }
   return names;
+}
+
+// The nodes of the attempt. A later job, which asks for the verdict of an attempt whose script was
+// lost, has other nodes.
+std::string ReadNodelist(const std::string& attempt_dir, const std::string& otherwise) {
+  const Result<std::string> text = ReadSmallFile(attempt_dir + "/env.json", ErrorKind::kData);
+  const auto json = text.ok() ? Json::ParseObject(*text) : std::nullopt;
+  const std::string* const nodes = json ? json->text("SLURM_JOB_NODELIST") : nullptr;
+  return nodes == nullptr ? otherwise : *nodes;
+}
+
+// Whether the file DONE is from before the attempt, which writes env.json at its start.
+bool IsDoneOlder(const std::string& run_dir, const std::string& attempt_dir) {
+  struct stat done {};
+  struct stat start {};
+  if (::stat((run_dir + "/DONE").c_str(), &done) != 0) return false;
+  if (::stat((attempt_dir + "/env.json").c_str(), &start) != 0) return true;
+  return std::pair(done.st_mtim.tv_sec, done.st_mtim.tv_nsec) <
+         std::pair(start.st_mtim.tv_sec, start.st_mtim.tv_nsec);
 }
 
 std::optional<WrittenVerdict> ReadVerdict(const std::string& attempt_dir) {
@@ -183,15 +203,21 @@ Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
                      .srun_errors = ReadSrunErrors(attempt_dir),
                      .stop_file = PathExists(attempt.run_dir + "/STOP"),
                      .done_file = PathExists(attempt.run_dir + "/DONE"),
+                     .done_is_older = IsDoneOlder(attempt.run_dir, attempt_dir),
                      .before = ReadLedger(ledger),
                      .committed = NewestCheckpoint(attempt.run_dir)};
-  if (facts.written && !request.nodelist.empty()) {
-    facts.written->suspect_hosts = SlurmNames(facts.written->suspect_hosts, request.nodelist);
+  const std::string nodelist = ReadNodelist(attempt_dir, request.nodelist);
+  if (facts.written && !nodelist.empty()) {
+    facts.written->suspect_hosts = SafeHosts(SlurmNames(facts.written->suspect_hosts, nodelist));
   }
   if (!facts.written) facts.said = ReadRankError(attempt_dir);
   const unsigned mode = AttemptFileMode(attempt_dir);
-  const bool recorded = !facts.before.empty() && facts.before.back().attempt == attempt.name;
-  if (recorded) facts.before.pop_back();
+  const auto entry = std::ranges::find(facts.before, attempt.name, &LedgerEntry::attempt);
+  const bool recorded = entry != facts.before.end();
+  if (recorded) {  // asked again: as it was judged then
+    facts.committed = entry->last;
+    facts.before.erase(entry, facts.before.end());
+  }
   AttemptJudgement judgement = JudgeAttempt(facts);
   if (!facts.written && IsFull(attempt.run_dir)) {
     judgement.reason =
@@ -214,7 +240,7 @@ Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
                        mode);
     if (!written.ok()) judgement.reason = StrCat(written.message(), "; ", judgement.reason);
   }
-  if (judgement.held) {
+  if (judgement.held && !recorded) {
     GACCD_RETURN_IF_ERROR(
         ReplaceFile(attempt.run_dir + "/HOLD", judgement.reason + "\n", /*durable=*/true, mode));
   }

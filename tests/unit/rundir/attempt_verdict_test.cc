@@ -132,6 +132,17 @@ TEST(JudgeAttempt, CompleteRunIsDoneDespiteLaterDeath) {
   EXPECT_EQ(JudgeAttempt(facts).suspect_hosts, "");
 }
 
+TEST(JudgeAttempt, DoneFileFromBeforeAttemptDoesNotCount) {
+  for (const int code : {69, 71, 75, 137, 139, 143}) {
+    EXPECT_EQ(JudgeAttempt({.srun_rc = code, .done_file = true, .done_is_older = true}).next,
+              NextStep::kRequeue)
+        << code;
+  }
+  EXPECT_EQ(JudgeAttempt({.srun_rc = 0, .done_file = true, .done_is_older = true}).next,
+            NextStep::kDone)
+      << "the ranks found it complete";
+}
+
 TEST(JudgeAttempt, AttemptWithoutScript) {
   AttemptFacts facts{.sign = LastStatus{"running", "n1", 42}};
   EXPECT_EQ(JudgeAttempt(facts).next, NextStep::kRequeue);
@@ -313,6 +324,30 @@ TEST_F(VerdictCommand, NamesSuspectsByNodeName) {
   EXPECT_EQ(Run(dir, 69, "n["), "requeue\nx\n--exclude=n03.a.example,n1,login\n");
 }
 
+TEST_F(VerdictCommand, NamesSuspectsByNodesOfAttempt) {
+  const std::string dir =
+      Attempt("000-7", R"({"verdict":"requeue","exit":69,"reason":"x","suspect_hosts":"n1"})");
+  Write(dir + "/env.json", R"({"SLURM_JOB_NODELIST":"n[1-2]"})");
+  EXPECT_EQ(Run(dir, std::nullopt, "n[2-3]"), "requeue\nx\n--exclude=n1\n")
+      << "the job that asks has other nodes";
+  Write(dir + "/env.json", R"({"SLURM_JOB_NODELIST":"n1;rm,n2"})");
+  EXPECT_THAT(Run(dir, std::nullopt, "n[2-3]"), Not(HasSubstr(";")));
+}
+
+TEST_F(VerdictCommand, DoneFileIsOlderThanAttemptThatContinues) {
+  Write(run_ + "/DONE", "4 updates");
+  const std::string done = run_ + "/DONE";
+  const std::string first = Attempt("000-9");
+  EXPECT_THAT(Run(first, 137), StartsWith("requeue\n")) << "killed before it made its folder";
+  const std::string second = Attempt("001-9");
+  Write(second + "/env.json", "{}");
+  const auto start = std::filesystem::last_write_time(second + "/env.json");
+  std::filesystem::last_write_time(done, start - std::chrono::seconds(9));
+  EXPECT_THAT(Run(second, 69), StartsWith("requeue\n")) << "killed before it removed the file";
+  std::filesystem::last_write_time(done, start + std::chrono::seconds(9));
+  EXPECT_EQ(Run(second, 69), "done\nthe training is complete\n");
+}
+
 TEST_F(VerdictCommand, UsesStatusOfAttemptWithoutVerdict) {
   Write(run_ + "/STATUS.json",
         R"({"attempt_dir":"attempts/000-7","state":"running","host":"n1","step":12})");
@@ -348,6 +383,18 @@ TEST_F(VerdictCommand, HoldsRunAndWritesFile) {
   EXPECT_FALSE(std::filesystem::exists(run_ + "/HOLD"));
   EXPECT_THAT(Run(Attempt("003-7"), 139), StartsWith("norequeue\nheld: 3 restarts in a row"));
   EXPECT_THAT(Read(run_ + "/HOLD"), HasSubstr("SIGSEGV"));
+}
+
+TEST_F(VerdictCommand, EarlierAttemptIsJudgedAgainWithoutRecord) {
+  for (int i = 0; i < 4; ++i) {
+    Checkpoint(StrCat("step-00000000000", i, "-e00000", i + 1));
+    EXPECT_THAT(Run(Attempt(StrCat("00", i, "-7")), 139), StartsWith("requeue\n")) << i;
+  }
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_THAT(Run(Attempt(StrCat("00", i, "-7")), 139), StartsWith("requeue\n")) << i;
+  }
+  EXPECT_EQ(ReadLedger(run_ + "/ledger.jsonl").size(), 4U);
+  EXPECT_FALSE(std::filesystem::exists(run_ + "/HOLD"));
 }
 
 TEST_F(VerdictCommand, CountsAttemptsWithoutScripts) {

@@ -16,6 +16,12 @@ TEST(CheckNodes, AcceptsEqualFlags) {
 
 TEST(CheckNodes, AcceptsAnythingOutsideAJob) { EXPECT_TRUE(CheckNodes(30, 8, MustRead({})).ok()); }
 
+TEST(CheckNodes, AcceptsAnythingUnderMpirun) {
+  const Variables variables = With(Step(), "OMPI_COMM_WORLD_SIZE", "8");
+  EXPECT_TRUE(CheckNodes(4, 2, MustRead(variables)).ok());
+  EXPECT_EQ(MustRead(variables).nodelist, "n[1-4]");
+}
+
 TEST(CheckNodes, NamesFlagVariableAndBothValues) {
   const Status nodes = CheckNodes(30, {}, MustRead(BatchScript()));
   EXPECT_THAT(nodes, IsError(ErrorKind::kConfig, "--nodes=30", "SLURM_JOB_NUM_NODES=4"));

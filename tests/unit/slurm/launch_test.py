@@ -28,6 +28,7 @@ fi
 printf '%s\\n' "$@" >"$LOG/srun"
 env | sort >"$LOG/env"
 echo start >>"$LOG/starts"
+[[ -z ${LATE_RANKS:-} ]] || { kill -USR2 "$PPID"; /bin/sleep 0.5; kill -HUP "$PPID"; /bin/sleep 0.5; }
 [[ -z ${SIGNAL_AT_START:-} || $(wc -l <"$LOG/starts") != 1 ]] || kill -"$SIGNAL_AT_START" "$PPID"
 [[ $(wc -l <"$LOG/starts") -gt ${FAILED_LAUNCHES:-0} ]] || {
   echo "srun: error: task 2 launch failed: Unspecified error" >&2
@@ -76,6 +77,7 @@ printf '%b' "${SCONTROL_ERR:-}" >&2
 if [[ $1 == show ]]; then
   printf 'JobId=7\\n   JobState=%s Dependency=(null)\\n   Requeue=1 Restarts=%s BatchFlag=1\\n' \\
     "${STATE:-RUNNING Reason=None}" "${RESTARTS:-${SLURM_RESTART_COUNT:-0}}"
+  [[ ${SLURM_TIME_FORMAT:-standard} == standard ]] || END=06:05
   printf '   EndTime=%s Deadline=N/A\\n   Command=%s\\n   WorkDir=/\\n' "${END:-Unknown}" "${COMMAND:-}"
   exit
 fi
@@ -140,6 +142,10 @@ class Launch(WithStandIns):
                            GACCD_SAYS="requeue\\nwhy\\n")
         self.assertEqual((done.returncode, len(self.log("starts"))), (75, 3), done.stderr)
         self.assertEqual(self.log("ranks_got"), ["USR1"])
+
+    def test_a_request_to_save_does_not_replace_a_stop(self):
+        done = self.launch(LATE_RANKS="1", RANKS_TAKE_SIGNALS="1", GACCD_SAYS="requeue\\nwhy\\n")
+        self.assertEqual((done.returncode, self.log("ranks_got")), (75, ["USR2"]), done.stderr)
 
     def test_passes_job_folder_and_flags(self):
         done = self.launch("--target-batch=1000", "--name=a b")
@@ -255,6 +261,8 @@ class Launch(WithStandIns):
     def test_passes_the_end_of_the_job_to_gaccd(self):
         self.assertEqual(self.launch(END="2026-11-20T10:00:00", TZ="UTC").returncode, 0)
         self.assertIn("SLURM_JOB_END_TIME=1795168800", self.log("env"))
+        self.launch(END="2026-11-20T10:00:00", TZ="UTC", SLURM_TIME_FORMAT="%H:%M")
+        self.assertIn("SLURM_JOB_END_TIME=1795168800", self.log("env"))
         self.launch(END="2026-11-20T10:00:00", SLURM_JOB_END_TIME="17")
         self.assertIn("SLURM_JOB_END_TIME=17", self.log("env"))
         self.launch()
@@ -337,18 +345,42 @@ class Launch(WithStandIns):
         self.assertEqual(hold.read_text(), "requeued 20 times already, GACCD_MAX_REQUEUE=20\n")
         self.assertEqual(self.log("scontrol"), [])
 
+    def test_the_comment_is_written_at_every_end(self):
+        wanted = {"GACCD_COMMENT": "1"}
+        for env, code in (({}, 0), ({"SRUN_RC": "75", "GACCD_MAX_REQUEUE": "0"}, 93), ({"SRUN_RC": "65"}, 65),
+                          ({"SRUN_RC": "75", "STATE": "CANCELLED Reason=None"}, 75),
+                          ({"SRUN_RC": "75", "STATE": "OUT_OF_MEMORY Reason=OutOfMemory"}, 253)):
+            with self.subTest(env):
+                (self.dir / "scontrol").unlink(missing_ok=True)
+                self.assertEqual(self.launch(**wanted, **env).returncode, code)
+                (said,) = self.log("scontrol")
+                self.assertRegex(said, rf"^update jobid=91 comment=gaccd:v1;.*;exit={code}$")
+        (self.dir / "scontrol").unlink()
+        self.launch(**wanted, SRUN_RC="75")
+        self.assertEqual(self.log("scontrol"), ["requeue 91"])
+
     def test_every_attempt_has_its_folder(self):
         self.launch()
         self.launch(SLURM_RESTART_COUNT="1")
         attempts = self.dir / "runs/demo-91/attempts"
         self.assertEqual(sorted(os.listdir(attempts)), ["000-91", "001-91"])
 
-    def test_done_and_stop_files_start_nothing(self):
+    def test_every_start_within_a_job_has_its_folder(self):
+        attempts = self.dir / "runs/demo-91/attempts"
+        self.launch()
+        (attempts / "000-91/verdict.json").touch()
+        self.assertEqual(self.launch(SRUN_RC="78", GACCD_SAYS="fail\\nwhy\\n").returncode, 78)
+        self.assertTrue(self.log("gaccd")[-1].endswith("/000-91.2 --srun-rc=78"), self.log("gaccd"))
+        self.assertIn(f"GACCD_ATTEMPT_DIR={attempts}/000-91.2", self.log("env"))
+        # One that failed before it wrote there has been judged.
+        (attempts.parent / "ledger.jsonl").write_text('{"v":1,"attempt":"000-91.2","exit":78}\n')
+        self.launch()
+        self.assertEqual(sorted(os.listdir(attempts)), ["000-91", "000-91.2", "000-91.3"])
+
+    def test_stop_files_start_nothing(self):
         run = self.dir / "run"
         run.mkdir()
-        (run / "DONE").touch()
-        self.assertEqual(self.launch(GACCD_RUN_DIR=str(run), SLURM_RESTART_COUNT="1").returncode, 0)
-        (run / "DONE").rename(run / "STOP")
+        (run / "STOP").touch()
         self.assertEqual(self.launch(GACCD_RUN_DIR=str(run)).returncode, 93)
         (run / "STOP").unlink()
         (run / "HOLD").write_text("3 restarts\n")
@@ -360,8 +392,10 @@ class Launch(WithStandIns):
     def test_gaccd_decides_what_a_new_job_means_for_a_complete_run(self):
         (self.dir / "run").mkdir()
         (self.dir / "run/DONE").touch()
-        done = self.launch(GACCD_RUN_DIR=str(self.dir / "run"), SRUN_RC="78", GACCD_SAYS="fail\\nwhy\\n")
-        self.assertEqual((done.returncode, self.log("srun")[-1:]), (78, ["--run-dir=" + str(self.dir / "run")]))
+        for restarts in ("0", "1"):  # SLURM may requeue a job before its ranks have removed DONE
+            done = self.launch(GACCD_RUN_DIR=str(self.dir / "run"), SLURM_RESTART_COUNT=restarts, SRUN_RC="78",
+                               GACCD_SAYS="fail\\nwhy\\n")
+            self.assertEqual((done.returncode, self.log("srun")[-1:]), (78, ["--run-dir=" + str(self.dir / "run")]))
 
     def test_checks_the_ranks_first(self):
         done = self.launch("--set", "device=cuda", "--epochs=1", GACCD_CHECK="1")
@@ -393,6 +427,8 @@ class Launch(WithStandIns):
         done = self.launch(GACCD_CHECK="1", SIGNAL_IN_CHECK="TERM", GACCD_SAYS="requeue\\nwhy\\n")
         self.assertEqual((done.returncode, self.log("srun")), (75, []), done.stderr)
         self.assertTrue(self.log("gaccd")[-1].endswith("--srun-rc=75"), self.log("gaccd"))
+        done = self.launch(GACCD_CHECK="1", SIGNAL_IN_CHECK="TERM", CHECK_RC="143", GACCD_SAYS="fail\\nwhy\\n")
+        self.assertIn("slurm/launch: gaccd check was stopped: ", done.stderr)
         self.assertEqual(self.log("scontrol"), ["requeue 91"])
 
     def test_a_container_mounts_what_the_run_needs(self):

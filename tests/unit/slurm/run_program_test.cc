@@ -26,6 +26,14 @@ TEST(RunProgram, ReportsStartErrorsAndTimeouts) {
               IsError(ErrorKind::kOs, "sleep gave no answer within 0 s"));
 }
 
+TEST(RunProgram, DoesNotPassQueryDefaults) {
+  for (const char* name : {"SQUEUE_PARTITION", "SACCT_FORMAT", "SINFO_STATES"}) {
+    ::setenv(name, "urgent", 1);
+    EXPECT_THAT(RunProgram({"env"}, "", std::chrono::seconds(60))->out, Not(HasSubstr(name)));
+    ::unsetenv(name);
+  }
+}
+
 TEST(RunProgram, DoesNotPassJobEnvironment) {
   const auto environment = [] { return RunProgram({"env"}, "", std::chrono::seconds(60))->out; };
   ::setenv("SLURM_NODELIST", "n[1-4]", 1);

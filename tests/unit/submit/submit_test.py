@@ -197,8 +197,9 @@ class Submit(unittest.TestCase):
         self.submit("--run=r", "--array", "--set", "optimizer.lr=0.1,", code=64)
         self.submit("--run=r", "--time=tomorrow", code=64)
         self.submit("--run=r", "--exclude-suspects", "--", "--exclude=n1", code=64)
-        self.submit("--run=r", "--dry-run", "--", "-N2", "--ntasks-per-node=3")
-        for word, flag in (("--nodes=4", "--nodes"), ("-N0", "--nodes"), ("--ntasks-per-node=2", "--gpus-per-node")):
+        self.submit("--run=r", "--dry-run", "--", "-N2", "--ntasks-per-node=3", "-n6")
+        for word, flag in (("--nodes=4", "--nodes"), ("-N0", "--nodes"), ("--ntasks-per-node=2", "--gpus-per-node"),
+                           ("--ntasks=4", "--nodes and --gpus-per-node"), ("-n2", "--nodes and --gpus-per-node")):
             said = self.submit("--run=r", "--shard=optimizer", "--", word, "--mem=4G", code=64).stderr
             self.assertRegex(said, f"as in the plan, found [024]; set {flag} before --")
         self.submit(code=64)
@@ -251,17 +252,26 @@ class Submit(unittest.TestCase):
         self.assertEqual((self.dir / "stdin").read_text(), script)
         self.assertFalse(self.runs.exists())
 
-    def test_a_chain_waits_and_ends_with_the_run(self):
+    def test_a_chain_waits(self):
         done = self.submit("--run=r", "--chain=3")
         path = f"{self.runs}/r/submit.sbatch"
         self.assertEqual(self.log("sbatch"), [f"--parsable {path}", f"--parsable --dependency=afterany:17 {path}",
                                               f"--parsable --dependency=afterany:18 {path}"])
         self.assertIn("submitted: job 17,18,19,", done.stdout)
-        (self.runs / "r" / "DONE").touch()
-        self.assertIsNone(self.start(path, SLURM_JOB_DEPENDENCY="afterany:17"))
-        self.assertIsNotNone(self.start(path))
-        (self.runs / "r" / "DONE").unlink()
+        (self.runs / "r" / "DONE").touch()  # the ranks decide whether that is enough
         self.assertIsNotNone(self.start(path, SLURM_JOB_DEPENDENCY="afterany:17"))
+
+    def test_the_job_id_is_the_last_line_of_sbatch(self):
+        sbatch = self.dir / "bin" / "sbatch"
+        sbatch.write_text(SBATCH.replace("number=", 'echo "Welcome to 2 clusters;"\nnumber='))
+        self.submit("--run=r", "--chain=2")
+        self.assertEqual(self.jobs(self.runs / "r"), ["17,18"])
+
+    def test_ranks_count_on_the_time_after_sigterm_if_that_is_the_signal(self):
+        said = self.submit("--run=r", "--dry-run", "--time=1:00:00", "--stop-signals=TERM", "--term-budget=7").stdout
+        self.assertIn("\n#SBATCH --signal=TERM@300\n", said)
+        self.assertRegex(said, "submit.txtpb['\"]* --term-budget=300 .*--term-budget=7")
+        self.assertNotIn("--term-budget", self.submit("--run=r", "--dry-run").stdout)
 
     def test_the_error_of_sbatch_is_reported(self):
         said = self.submit("--run=a", FAILS_AT="1", code=71)

@@ -182,6 +182,16 @@ TEST_F(VerdictTest, ReplacementOfRankZeroReadsAllRecords) {
   EXPECT_EQ(facts.suspects[1].host, "n1");
 }
 
+TEST_F(VerdictTest, ReplacementOfRankZeroReadsManyRecords) {
+  for (int rank = 1; rank < 300; ++rank) {
+    Leave({.exit = 69, .message = "x", .lost_ranks = {0, 5}}, rank == 5 ? 300 : rank);
+  }
+  FailureFacts facts{.rank = 1, .suspects = {{0, "n0", true}}, .hosts = kHosts};
+  AddRanksLostByPeers(Attempt(), &facts);
+  ASSERT_EQ(facts.suspects.size(), 2U);
+  EXPECT_EQ(facts.suspects[1].rank, 5);
+}
+
 TEST_F(VerdictTest, IgnoresDamagedRecord) {
   for (const char* text : {"", "{", "[]", "{\"exit\":\"x\"}", "\xff\x00"}) {
     std::ofstream(CrashPath(Attempt(), 3)) << text;
