@@ -398,6 +398,22 @@ TEST_F(CudaTrainerGuards, Fp16StopsAtNonFiniteLoss) {
                       "rank 1 on node0: micro-batch 3 of 3"));
 }
 
+// In the last update no other shows it; with several, the next one is on its way already.
+TEST_F(CudaTrainerGuards, UpdateThatOverflowsParametersEndsRun) {
+  for (const Sharding shard : {Sharding::kNone, Sharding::kOptimizer}) {
+    for (const std::int64_t target : {99, 33}) {
+      Job job = JobWith({.lr = 1e40, .kind = SgdSpec{}}, {.feature = 1});
+      job.batch.target = target;
+      job.shard = shard;
+      for (const Status& status : TrainOnGpus(job, {}).status) {
+        EXPECT_THAT(status,
+                    IsError(ErrorKind::kNoRequeue, target == 99 ? "after update 1" : "update 2",
+                            "training diverged: the optimiser has made fc1.weight not finite"));
+      }
+    }
+  }
+}
+
 // Update 3 is on its way already when update 2 is found to be bad.
 TEST_F(CudaTrainerGuards, StopNamesOffender) {
   const Job job = JobWith({.lr = 0.05, .kind = SgdSpec{}});

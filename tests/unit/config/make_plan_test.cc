@@ -221,7 +221,7 @@ TEST(PlanCommandTest, EveryTargetScheduleStageHasPlan) {
   EXPECT_THAT(
       PlanText(flags),
       AllOf(
-          HasSubstr("update 0            768       768       1         1         48x4,192x3\n"),
+          HasSubstr("0 updates           768       768       1         1         48x4,192x3\n"),
           HasSubstr("5000 samples        3072      3072      2         2         192x13,48x12\n")));
   flags.format = OutputFormat::kJson;
   const std::string json = PlanText(flags);
