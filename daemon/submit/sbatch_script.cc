@@ -85,6 +85,11 @@ std::string Render(const SbatchScript& script) {
   }
   text +=
       array ? ChooseTask(script) : StrCat("export GACCD_RUN_DIR=", ShellWord(script.folder), "\n");
+  if (script.chain) {
+    text +=
+        "# A job that waited for the one before has nothing to do where that completed the run.\n"
+        "if [[ -n ${SLURM_JOB_DEPENDENCY:-} && -e $GACCD_RUN_DIR/DONE ]]; then exit 0; fi\n";
+  }
   text += StrCat("cd -- ", ShellWord(script.work_folder), " || exit 74\n");
   const auto file = [&](std::string_view name) { return ShellWord(StrCat(script.folder, name)); };
   return StrCat(text, "exec bash ", file(kLaunchFile), " ", file(kJobFile),

@@ -37,6 +37,7 @@ struct SbatchScript {
   std::string work_folder;                                     // absolute: base of relative paths
   std::vector<std::pair<std::string, std::string>> variables;  // environment variables
   std::vector<std::string> train_arguments;
+  bool chain = false;            // several jobs, each waiting for the one before
   std::vector<SweepTask> tasks;  // of a sweep; empty: one run in `folder`
 };
 

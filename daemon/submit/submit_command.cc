@@ -174,6 +174,7 @@ Result<SbatchScript> MakeScript(const Flags& flags, const PlannedSubmission& sub
     script.requeue_note = rules->Text();
   }
   script.train_arguments = flags.train_arguments;
+  script.chain = flags.chain > 1;
   // At SIGTERM the ranks otherwise expect SIGKILL after a fixed time. A flag of the user is later.
   if (script.signal == "TERM" && lead.seconds > 0) {
     script.train_arguments.insert(script.train_arguments.begin(),

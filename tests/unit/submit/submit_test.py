@@ -252,14 +252,18 @@ class Submit(unittest.TestCase):
         self.assertEqual((self.dir / "stdin").read_text(), script)
         self.assertFalse(self.runs.exists())
 
-    def test_a_chain_waits(self):
+    def test_a_chain_waits_and_ends_with_the_run(self):
         done = self.submit("--run=r", "--chain=3")
         path = f"{self.runs}/r/submit.sbatch"
         self.assertEqual(self.log("sbatch"), [f"--parsable {path}", f"--parsable --dependency=afterany:17 {path}",
                                               f"--parsable --dependency=afterany:18 {path}"])
         self.assertIn("submitted: job 17,18,19,", done.stdout)
-        (self.runs / "r" / "DONE").touch()  # the ranks decide whether that is enough
-        self.assertIsNotNone(self.start(path, SLURM_JOB_DEPENDENCY="afterany:17"))
+        (self.runs / "r" / "DONE").touch()
+        self.assertIsNone(self.start(path, SLURM_JOB_DEPENDENCY="afterany:17"))
+        self.assertIsNotNone(self.start(path))
+        self.submit("--run=s")  # with the user's own dependency the ranks decide whether DONE is enough
+        (self.runs / "s" / "DONE").touch()
+        self.assertIsNotNone(self.start(f"{self.runs}/s/submit.sbatch", SLURM_JOB_DEPENDENCY="afterany:17"))
 
     def test_the_job_id_is_the_last_line_of_sbatch(self):
         sbatch = self.dir / "bin" / "sbatch"
