@@ -22,6 +22,13 @@ BufferSource MakeBufferSource(const BufferSpec& spec, Engine& engine, EngineBuff
           }};
 }
 
+constexpr std::string_view kRepeated = ", which is to be repeated (nothing of it is saved)";
+
+// The same on all ranks. kConfig: a lack of memory.
+bool IsFailedWrite(const Status& saved) {
+  return !saved.ok() && (saved.kind() == ErrorKind::kIo || saved.kind() == ErrorKind::kConfig);
+}
+
 std::string Milliseconds(double seconds) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f ms", seconds * 1e3);
@@ -182,27 +189,38 @@ Status RunCheckpointer::FinishOrTryAgain() {
   return saved;
 }
 
-// A failed save does not change why the run stops: the previous checkpoint is kept.
+Status RunCheckpointer::SaveAndFinish() {
+  GACCD_RETURN_IF_ERROR(Save());
+  return writer_->Finish();
+}
+
+// A failed save does not change why the run stops: the previous checkpoint is kept. Where there is
+// no room for a partial update, there may be for the state before it, which is smaller.
 Status RunCheckpointer::Stop(const std::string& where, const StopDecision& decision) {
   if (!decision.saves_and_stops() || !saves()) {
     stops_->LimitExit(decision.kind);
     return decision.ToStatus(where, false);
   }
-  Status saved = Save();
-  if (saved.ok()) saved = writer_->Finish();
-  if (!saved.ok() && saved.kind() == ErrorKind::kInterrupted) {
-    return GiveUpIfAsked(std::move(saved), where, decision.kind);
+  std::string place = where;
+  Status saved = SaveAndFinish();
+  if (left_ && left_->decision.action == StopAction::kSaveStop && IsFailedWrite(saved)) {
+    left_->decision.action = StopAction::kSaveBeforeStop;
+    place += kRepeated;
+    saved = SaveAndFinish();
   }
-  const Status status = decision.ToStatus(where, saved.ok());
+  if (!saved.ok() && saved.kind() == ErrorKind::kInterrupted) {
+    return GiveUpIfAsked(std::move(saved), place, decision.kind);
+  }
+  const Status status = decision.ToStatus(place, saved.ok());
   if (saved.ok()) return status;
   return {status.kind(), StrCat(status.message(), ": ", saved.message())};
 }
 
 Status RunCheckpointer::StopInside() {
   const bool repeated = left_->decision.action == StopAction::kSaveBeforeStop;
-  return Stop(StrCat("inside update ", left_->index + 1, " ", left_->place,
-                     repeated ? ", which is to be repeated (nothing of it is saved)" : ""),
-              left_->decision);
+  return Stop(
+      StrCat("inside update ", left_->index + 1, " ", left_->place, repeated ? kRepeated : ""),
+      left_->decision);
 }
 
 Status RunCheckpointer::GiveUpIfAsked(Status saved, const std::string& where, ErrorKind kind) {

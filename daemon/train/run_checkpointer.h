@@ -81,7 +81,7 @@ class RunCheckpointer {
   Status Stop(const std::string& where, const StopDecision& decision);
   // The same inside an interrupted update. Parameters and optimiser are those of the previous
   // update; the accumulators contain a part of this one, and are saved with the counts of each
-  // rank. A partial update with a non-finite loss is not saved.
+  // rank. A partial update with a non-finite loss, or for which there is no room, is not saved.
   Status StopInside();
   // Ends without waiting for the disk: CheckpointWriter::Abandon(). Local.
   void Abandon() {
@@ -107,6 +107,7 @@ class RunCheckpointer {
   RunCheckpointer(Communicator& comm, SavePolicy policy, std::int64_t step)
       : comm_(comm), clock_(policy, step) {}
   Status Save(When when = When::kNow);
+  Status SaveAndFinish();
   Status SavePartialUpdate(std::int64_t micro_step);
   [[nodiscard]] RunCursor Cursor() const;
   Status FinishOrTryAgain();

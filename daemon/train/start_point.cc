@@ -97,28 +97,24 @@ Result<ResumePoint> FindResumePoint(Communicator& comm, const SavedRun& run,
   return ResumeFrom(comm, run, began);
 }
 
-namespace {
-
-bool IsIn(const ResumePoint& found, const std::string& folder) {
+bool ResumeSource::IsOwn(const ResumePoint& found) const {
   std::error_code error;
   return std::filesystem::equivalent(found.folder, folder, error);
 }
-
-}  // namespace
 
 std::string ResumeSource::GoesBackTo(const ResumePoint& found) const {
   const std::string path = Stripped(from);
   if (!found.state || !ParseGenerationName(path.substr(path.rfind('/') + 1))) return {};
   const std::int64_t epoch = found.state->generation.epoch;
   const bool of_job = job_since && epoch >= *job_since;  // not found by `from`
-  if (of_job || epoch < training.since || !IsIn(found, folder)) return {};
+  if (of_job || epoch < training.since || !IsOwn(found)) return {};
   return found.state->generation.name();
 }
 
 std::string ResumeSource::NewTraining(const ResumePoint& found) const {
   if (from == "auto") return {};
   if (!found.state) return "never";
-  if (IsIn(found, folder) && found.state->generation.epoch >= training.since) return {};
+  if (IsOwn(found) && found.state->generation.epoch >= training.since) return {};
   std::error_code error;
   const std::filesystem::path path = std::filesystem::absolute(from, error);
   return error ? from : path.string();

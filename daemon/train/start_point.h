@@ -41,6 +41,8 @@ struct ResumeSource {
   // Argument of CheckpointLease::GoBackTo() if `from` is a generation of this training, which may
   // not be its newest. Empty otherwise.
   [[nodiscard]] std::string GoesBackTo(const ResumePoint& found) const;
+  // Whether the checkpoint is in `folder`.
+  [[nodiscard]] bool IsOwn(const ResumePoint& found) const;
 };
 
 // kData if there are checkpoints but none is intact; kIo if one that cannot be read may be; kConfig
@@ -62,9 +64,10 @@ struct RestoredPartialUpdate {
 };
 
 struct StartPoint {
-  std::int64_t updates = 0;  // number of updates done
-  std::int64_t samples = 0;  // samples of these updates
-  bool at_boundary = true;   // false: saved inside the next update
+  std::int64_t updates = 0;    // number of updates done
+  std::int64_t samples = 0;    // samples of these updates
+  bool at_boundary = true;     // false: saved inside the next update
+  bool in_own_folder = false;  // the checkpoint is one of this run's folder
   std::optional<RestoredPartialUpdate> partial = {};
 };
 

@@ -108,11 +108,12 @@ Result<std::vector<float>> Trainer::FinalParameters() {
   return parameters;
 }
 
-Status Trainer::Resume(const LoadedState& state) {
+Status Trainer::Resume(const LoadedState& state, bool in_own_folder) {
   // A partial update continues with these loads.
   GACCD_RETURN_IF_ERROR(RestoreLoads(state.manifest));
   GACCD_ASSIGN_OR_RETURN(
       start_, RestoreState(*engine_, state, saved_run(), inputs_.schedule.updates(), comm_.rank()));
+  start_.in_own_folder = in_own_folder;
   const std::string changed = ChangedDataText(state.manifest.cursor.content, content_);
   if (!changed.empty() && comm_.rank() == 0) LogWarning(changed);
   const Job& saved = state.job;
@@ -154,15 +155,21 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
   const auto is_complete = [&](std::int64_t step) {
     return step == inputs_.schedule.updates() || best_.patience_is_over();
   };
-  if (start_.at_boundary && EvaluatesAfter(start_.updates)) {
-    // The previous attempt may have been stopped inside it.
+  bool complete = is_complete(start_.updates);  // nothing of a partial update is needed then
+  const bool before = best_.state().evaluated == start_.updates;
+  if ((complete || (start_.at_boundary && !before)) && EvaluatesAfter(start_.updates)) {
+    // The previous attempt was stopped inside it. The summary of a complete run needs its metrics.
     GACCD_ASSIGN_OR_RETURN(const bool evaluated, Evaluate(start_.updates, reporter, summary));
     const StopDecision decision = control.decision();
-    if (!evaluated || (decision.stops() && !is_complete(start_.updates))) {
+    complete = is_complete(start_.updates);
+    if (!evaluated || (decision.stops() && !complete)) {
       return control.Stop(StrCat("in the evaluation after update ", start_.updates), decision);
     }
   }
-  bool complete = is_complete(start_.updates);
+  const bool kept = start_.updates == 0 || (start_.in_own_folder && start_.at_boundary);
+  if (!kept && (complete || KeepsBest(start_.updates))) {
+    GACCD_RETURN_IF_ERROR(control.AtBoundary(start_.updates, true, true));
+  }
   for (std::int64_t step = start_.updates + 1; !complete; ++step) {
     GACCD_RETURN_IF_ERROR(Begin(step - 1, control));
     if (control.interrupted_update()) {

@@ -52,8 +52,10 @@ class Trainer {
   // Call before Run(): continues from a checkpoint that was accepted for saved_run(). Inside an
   // update, the same micro-steps continue if ranks and micro-batches are the same; otherwise the
   // update restarts. If loads may change, they are those of the checkpoint if its ranks ran on the
-  // same hosts; otherwise rank 0 warns why not.
-  Status Resume(const LoadedState& state);
+  // same hosts; otherwise rank 0 warns why not. in_own_folder: the checkpoint is one of the folder
+  // in which this run saves; otherwise Run() saves a state that must be kept there, too: that of a
+  // complete run, or the best.
+  Status Resume(const LoadedState& state, bool in_own_folder);
   // References for the checkpoints of this training. Valid as long as this object.
   [[nodiscard]] SavedRun saved_run() const {
     const LossScaleState* const loss_scale = loss_scale_ ? &loss_scale_->state() : nullptr;

@@ -61,7 +61,7 @@ Status TrainingRun::ResumeOnRank(const ResumeSource& source, const ResumePoint& 
   if (!changed.empty()) {
     resume_notes_.push_back(StrCat("the job has changed since the checkpoint: ", changed));
   }
-  GACCD_RETURN_IF_ERROR(trainer_->Resume(*point.state));
+  GACCD_RETURN_IF_ERROR(trainer_->Resume(*point.state, source.IsOwn(point)));
   resumed_ = {.generation = from.name(),
               .folder = point.folder,
               .step = from.step,

@@ -98,7 +98,9 @@ class ResumeTest : public ::testing::Test {
       if (lease && !begun.empty()) GACCD_RETURN_IF_ERROR(lease->BeginTraining(begun));
       const std::string back = source.GoesBackTo(point);
       if (lease && !back.empty()) GACCD_RETURN_IF_ERROR(lease->GoBackTo(back));
-      if (point.state) GACCD_RETURN_IF_ERROR(trainer->Resume(*point.state));
+      if (point.state) {
+        GACCD_RETURN_IF_ERROR(trainer->Resume(*point.state, source.IsOwn(point)));
+      }
       GACCD_ASSIGN_OR_RETURN(auto reporter,
                              RunReporter::Start(comm, {.run_dir = run_dir, .quiet = true}));
       std::unique_ptr<RunCheckpointer> checkpointer;

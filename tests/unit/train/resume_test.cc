@@ -287,6 +287,41 @@ TEST_F(ResumeTest, RepeatsInterruptedEvaluation) {
   EXPECT_EQ(inside.evaluations, 2);
 }
 
+// A checkpoint from which nothing more is trained, or which is the best, is saved in the run's own
+// folder, too.
+TEST_F(ResumeTest, SavesWhatItOnlyInherits) {
+  Job job = SmallJob();
+  job.evaluation.keep_best = true;
+  const auto plain = ValueOrThrow(Train(job, 3, 100, "never"));  // 8, 16 and 24
+  ASSERT_EQ(plain.summary.best->step, 24);
+  const TempFolder other;
+  const std::string from = other.path() + "/" + Generation{1, 24}.name();
+  std::filesystem::rename(CheckpointPath(24), from);
+  const auto complete = ValueOrThrow(Train(job, 3, 100, from));
+  EXPECT_EQ(complete.first, 24);
+  EXPECT_EQ(complete.evaluations, 1);
+  EXPECT_EQ(complete.averaged, plain.averaged);
+  EXPECT_EQ(ValueOrThrow(Train(job, 3, 100, "auto")).first, 24) << "which it has saved";
+  std::filesystem::remove_all(ckpt());
+  job.epochs = 4;
+  job.optimizer.lr = 1e-12;  // no later evaluation is better
+  const auto longer = ValueOrThrow(Train(job, 3, 100, from));
+  EXPECT_EQ(longer.evaluations, 1) << "that of update 24 is not repeated";
+  EXPECT_TRUE(HasBest(ckpt(), longer.summary.best->step));
+}
+
+// Stopped inside update 9 of a training that now ends after 8.
+TEST_F(ResumeTest, ShortenedTrainingIsEvaluatedAndSaved) {
+  Job job = SmallJob();
+  ASSERT_FALSE(Train(job, 2, 100, "never", {9, 1}).ok());
+  job.max_updates = 8;
+  const auto shorter = ValueOrThrow(Train(job, 2, 100, "auto"));
+  EXPECT_EQ(shorter.first, 8);
+  EXPECT_EQ(shorter.evaluations, 1);
+  const auto all = ValueOrThrow(ListGenerations(ckpt()));
+  EXPECT_EQ(std::ranges::count(all, 0, &Generation::micro_step), 1) << "8 is saved";
+}
+
 // The cosine of 24 updates has ended at a tenth; of 48 it is in its middle there.
 TEST_F(ResumeTest, WarnsOfLearningRateJumpAfterCosine) {
   Job job = SmallJob();

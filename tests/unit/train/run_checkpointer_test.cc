@@ -258,6 +258,23 @@ TEST_F(SavingCheckpointerTest, FailedLastSaveKeepsStopReason) {
               IsError(ErrorKind::kTempFail, "after update 3", in_the_way));
 }
 
+// The folder of the partial update cannot be made.
+TEST_F(SavingCheckpointerTest, SavesStateBeforeUpdateThatDoesNotFit) {
+  (void)folder_.Write(Generation{.epoch = 1, .step = 3, .micro_step = 2}.name(), "x");
+  StopInsideAgreement stops(*comm_, StopAction::kSaveStop);
+  RunCheckpointer& control = *checkpointer_;
+  control.BeginRun(&stops, &progress_, &summary_);
+  summary_ = {.updates = 3, .samples = 60};
+  ASSERT_OK((*engine_).Begin({.samples = 20}));
+  ASSERT_OK((*engine_).MicroStep({.samples = 8}, {.first = true}));
+  EXPECT_TRUE(control.InterruptsUpdate(3, 2, kProgram).value());
+  EXPECT_THAT(control.StopInside(),
+              HasMessage(HasSubstr("after micro-step 2, which is to be repeated (nothing of it is "
+                                   "saved), saved")));
+  ExpectSaved(*comm_, folder_.path(), {.epoch = 1, .step = 3, .committed = true},
+              {{kParametersBuffer, EngineBuffer::kParameters}});
+}
+
 TEST_F(SavingCheckpointerTest, PostponesSaveWhileTwoArePending) {
   RunCheckpointer& control = *checkpointer_;
   control.BeginRun(nullptr, &progress_, &summary_);
