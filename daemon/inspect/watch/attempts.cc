@@ -22,6 +22,9 @@ namespace gaccd {
 namespace {
 
 constexpr std::size_t kMaxAttempts = 10'000;
+constexpr std::string_view kLocal = "local-";
+
+bool IsLocal(const Attempt& one) { return one.job.starts_with(kLocal); }
 
 // Sets `started` to the time of the first event, or without events of the folder.
 void FindStart(Attempt& attempt) {
@@ -41,20 +44,26 @@ void FindStart(Attempt& attempt) {
   }
 }
 
-// By their starts; those of one job by number, as its clock may have been set back. Jobs may take
-// turns. The time of a folder without events may be that of a copy.
+// Local attempts are numbered over all local jobs, those of a SLURM job by themselves.
+std::string_view NumberedJob(const Attempt& one) {
+  return IsLocal(one) ? kLocal : std::string_view(one.job);
+}
+
+// By their starts; those that are numbered together by number, as a clock may have been set back.
+// Jobs may take turns. The time of a folder without events may be that of a copy.
 void SortByStart(std::vector<Attempt>& attempts) {
-  std::ranges::sort(attempts, {},
-                    [](const Attempt& one) { return std::tie(one.job, one.number, one.started); });
+  std::ranges::sort(attempts, {}, [](const Attempt& one) {
+    return std::tuple(NumberedJob(one), one.number, one.started);
+  });
   for (std::size_t i = attempts.size(); i-- > 1;) {
     Attempt& one = attempts[i - 1];
-    if (!one.has_events && one.job == attempts[i].job) {
+    if (!one.has_events && NumberedJob(one) == NumberedJob(attempts[i])) {
       one.started = std::min(one.started, attempts[i].started);
     }
   }
   std::vector<std::pair<WallTime, Attempt>> keyed;  // not before the previous one of its job
   for (Attempt& one : attempts) {
-    const bool same_job = !keyed.empty() && keyed.back().second.job == one.job;
+    const bool same_job = !keyed.empty() && NumberedJob(keyed.back().second) == NumberedJob(one);
     const WallTime start = same_job ? std::max(keyed.back().first, one.started) : one.started;
     keyed.emplace_back(start, std::move(one));
   }
@@ -67,7 +76,7 @@ std::vector<std::string> NotesOn(const std::vector<Attempt>& attempts, const std
   std::set<std::string> expected;
   for (const Attempt& one : attempts) {
     if (!one.has_events) notes.push_back(StrCat("attempt ", one.name, " has no events"));
-    if (one.job.starts_with("local-")) continue;  // numbered over all jobs of the folder
+    if (IsLocal(one)) continue;  // some of these numbers are SLURM's
     for (int number = 0; number < one.number; ++number)
       expected.insert(FormatAttemptName(number, one.job));
   }

@@ -180,12 +180,28 @@ std::string StateJson(const RunState& state) {
   return out.Finish() + "\n";
 }
 
+namespace {
+
+// A name of a folder may have any bytes.
+std::string OneLine(std::string name) {
+  std::ranges::replace(name, '\n', ' ');
+  return Printable(name);
+}
+
+// Characters of UTF-8.
+std::size_t Length(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+}  // namespace
+
 std::string RunsTable(std::span<const RunState> runs) {
   std::vector<std::array<std::string, 8>> rows{
       {"folder", "state", "update", "loss", "best", "samples/s", "eta", "updated"}};
   for (const RunState& state : runs) {
     rows.push_back(
-        {state.folder, std::string(Name(state.phase)),
+        {OneLine(state.folder), std::string(Name(state.phase)),
          state.steps_total > 0 ? StrCat(state.step, "/", state.steps_total) : StrCat(state.step),
          state.loss ? Short(*state.loss) : "-", BestText(state),
          state.samples_per_s ? Rate(*state.samples_per_s) : "-",
@@ -193,11 +209,13 @@ std::string RunsTable(std::span<const RunState> runs) {
   }
   std::array<std::size_t, 8> widths{};
   for (const auto& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], Length(row[i]));
   }
   std::string text;
   for (auto& row : rows) {
-    for (std::size_t i = 0; i + 1 < row.size(); ++i) row[i].resize(widths[i] + 2, ' ');
+    for (std::size_t i = 0; i + 1 < row.size(); ++i) {
+      row[i].append(widths[i] + 2 - Length(row[i]), ' ');
+    }
     for (const std::string& cell : row) text += cell;
     text += '\n';
   }

@@ -148,6 +148,9 @@ class Prepare(unittest.TestCase):
         (records, _), _ = load(self.dir / "csv/train.tokens.npy")
         self.assertEqual(records, 5)
         self.assertEqual(json.loads((self.dir / "csv/data.json").read_text())["classes"], ["x", "y"])
+        kinds = self.file("k.jsonl", "".join(f'{{"text": "a b", "label": {label}}}\n' for label in ("true", "1", "1.0", "false")))
+        self.run_it("--for=bert", "--label=label", "--eval-share=0", "--vocabulary=400", kinds, out="kinds")
+        self.assertEqual(json.loads((self.dir / "kinds/data.json").read_text())["classes"], ["1", "false", "true"])
         lines = self.file("r.jsonl", "".join(json.dumps({"text": inside}, ensure_ascii=False) + "\r\n"
                                              for _ in range(3)))
         self.run_it("--for=bert", "--eval-share=0", "--vocabulary=400", lines, out="jsonl")
@@ -291,6 +294,7 @@ class Prepare(unittest.TestCase):
                 (65, "p.tsv' line 3: a quoted text goes over a tab: is \" a plain character here?", [
                     "--label=label", self.file("p.tsv", 'text\tlabel\na\tx\n"b\ty\nc"\tx\n')]),
                 (65, "g.csv' is compressed by gzip", [self.file("g.csv", gzip.compress(b"text\na\n"))]),
+                (65, "nul.txt' line 2: a zero byte", ["--for=gpt", self.file("nul.txt", b"a\n\0\n")]),
                 (65, "s.jsonl' line 1: '\\ud800' is half a character", [
                     self.file("s.jsonl", '{"text": "a \\ud800"}')]),
                 (65, "l.jsonl' line 2: '\\udc00' is half a character", [

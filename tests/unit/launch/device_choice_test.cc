@@ -210,6 +210,16 @@ TEST(CheckModelOnGpu, NeedsNoData) {
   EXPECT_THAT(CheckModelOnGpu(job), HasKind(ErrorKind::kConfig));
 }
 
+TEST(CheckModelOnGpu, ContrastiveModelHasNoEvaluation) {
+  Job job;
+  DualEncoderSpec towers;
+  towers.a = {.input = "features", .layer = {{"fc", LinearSpec{4, 8, true}}}};
+  towers.b = {.input = "targets", .layer = {{"fc", LinearSpec{1, 8, true}}}};
+  towers.width = 4;
+  job.model = {.loss = ContrastiveSpec{}, .architecture = towers};
+  EXPECT_OK(CheckModelOnGpu(job));
+}
+
 TEST(PeakFlops, DependOnNameAndNumerics) {
   const Numerics bf16{.precision = Precision::kBF16};
   EXPECT_EQ(PeakFlops("NVIDIA H100 80GB HBM3", bf16), 989.4e12);

@@ -184,6 +184,19 @@ TEST_F(ExportTest, TensorboardHasFilePerAttempt) {
   EXPECT_EQ(events[3].summary().value(0).tag(), "eval/accuracy");
 }
 
+// Resumed from another run at update 20, and then begun anew.
+TEST_F(ExportTest, UpdatesOfAnotherRunAreNotLost) {
+  RunFiles run;
+  run.Event("000-812", 0, "run_start");
+  run.Event("000-812", 1, "resume", R"(,"step":20,"dur_s":1)");
+  for (int i = 0; i < 2; ++i) run.Event("000-812", 4 + 2 * i, "step", StepKeys(21 + i, 4));
+  run.Event("001-812", 20, "run_start");
+  run.Event("001-812", 24, "step", StepKeys(1, 4));
+  const RunFigures sum = Sum(run);
+  EXPECT_EQ(sum.updates, 3);
+  EXPECT_EQ(sum.lost_updates, 2);
+}
+
 TEST_F(ExportTest, FiguresAreSumsOverAllAttempts) {
   const RunFigures sum = Sum(run_);
   EXPECT_EQ(sum.attempts, 2);

@@ -152,6 +152,17 @@ TEST(EventStream, OrdersAttemptsOfAlternatingJobs) {
                                         "001-100 run_start@30", "002-100 run_start@25"));
 }
 
+// Each process is a job of its own there; their numbers tell the order.
+TEST(EventStream, OrdersLocalAttemptsByNumber) {
+  RunFiles run;
+  run.Event("000-local-71", 10, "run_start");
+  run.Event("001-local-52", 30, "run_start");
+  run.Event("002-local-63", 25, "run_start");
+  EventStream stream = OpenStream(run);
+  EXPECT_THAT(Rest(stream), ElementsAre("000-local-71 run_start@10", "001-local-52 run_start@30",
+                                        "002-local-63 run_start@25"));
+}
+
 TEST(EventStream, MergesLinesOfRanksByTimeOnRequest) {
   RunFiles run;
   const auto of_rank = [&](const char* attempt, int rank, int second) {

@@ -372,6 +372,13 @@ TEST(RefusedAttempt, KeepsProgressOfPreviousAttempts) {
   EXPECT_EQ(state.samples_total, 1280);
   EXPECT_EQ(state.loss, 1.5);
   EXPECT_THAT(RunsTable(std::vector<RunState>{state}), HasSubstr("failed  40/120  1.5"));
+  RunState named = state;
+  named.folder = "a\nb\x1b[31m\u00fc";
+  const std::string table = RunsTable(std::vector{named, state});
+  EXPECT_EQ(std::ranges::count(table, '\n'), 3);
+  EXPECT_THAT(table, Not(HasSubstr("\x1b")));
+  const std::size_t header = table.find("state");
+  EXPECT_EQ(table.find("failed") - table.find('\n') - 1, header + 1) << "ü has two bytes";
   EXPECT_THAT(StateText(state),
               HasSubstr("eval      loss 2, mae 0.5 @ 40\nbest      mae 0.25 @ 36"));
 }
