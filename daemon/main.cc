@@ -1,4 +1,5 @@
 // gaccd: reads the command line, runs one verb, and turns its Status into the exit code.
+#include <fcntl.h>
 #include <google/protobuf/stubs/logging.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -74,6 +75,13 @@ std::string_view FindVerbName(std::span<char*> args) {
   return verb.ok() ? Name(*verb) : std::string_view();
 }
 
+// A program that is started without them gives their numbers to its files and sockets.
+void OpenStandardDescriptors() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0) return;
+  }
+}
+
 int Run(int argc, char** argv) {
   const Result<Flags> flags = gaccd::ParseFlags(argc, argv);
   const std::string_view name =
@@ -96,6 +104,7 @@ int Run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  OpenStandardDescriptors();
   google::protobuf::SetLogHandler(nullptr);  // what it says of a damaged file, our errors say
   std::signal(SIGCHLD, SIG_DFL);  // if the caller ignores it, the ends of our programs are lost
   std::signal(SIGPIPE, SIG_IGN);  // a reader that exits is an error of the write, see PrintOut

@@ -83,7 +83,10 @@ Result<std::unique_ptr<Communicator>> MpiCommunicator::Make(const MpiGroup& grou
   MPI_Comm_rank(made->comm_, &made->rank_);
   MPI_Comm_size(made->comm_, &made->size_);
   GACCD_RETURN_IF_ERROR(made->ExchangeTopology(group));
-  GACCD_RETURN_IF_ERROR(made->MakeParts(group));
+  if (Status parts = made->MakeParts(group); !parts.ok()) {
+    if (group.broken) group.broken->store(true);  // the ranks of other nodes may not have failed
+    return parts;
+  }
   return std::unique_ptr<Communicator>(std::move(made));
 }
 

@@ -1,9 +1,11 @@
 #include "collectives/comm/mpi_handles.h"
 
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 
 #include "collectives/base/strings.h"
@@ -24,6 +26,17 @@ Status NoSharedMemory(int code, std::size_t bytes, int ranks) {
   Status status = MpiStatus(code, StrCat(what, " (", free, " bytes are free in /dev/shm)"));
   if (free >= bytes) return status;
   return {ErrorKind::kConfig, StrCat("no memory for the ranks of a node: ", status.message())};
+}
+
+// Collective. Open MPI gives a lack to the first rank alone, and the others wait for it.
+Status CheckSharedMemory(MPI_Comm node_comm, std::size_t bytes, int ranks) {
+  struct statvfs info {};
+  const bool known = std::getenv("OMPI_MCA_osc_sm_backing_store") == nullptr &&
+                     ::access("/dev/shm", W_OK) == 0 && ::statvfs("/dev/shm", &info) == 0;
+  std::uint64_t free = known ? std::uint64_t{info.f_bavail} * info.f_frsize : bytes;
+  GACCD_RETURN_IF_ERROR(
+      MpiStatus(MPI_Bcast(&free, 1, MPI_UINT64_T, 0, node_comm), "broadcast of free memory"));
+  return free >= bytes ? Status::Ok() : NoSharedMemory(MPI_ERR_NO_MEM, bytes, ranks);
 }
 
 Result<MPI_Comm> WithReturnedErrors(int code, MPI_Comm comm, std::string_view what) {
@@ -87,6 +100,7 @@ Result<SharedWindow> SharedWindow::Allocate(MPI_Comm node_comm, std::size_t byte
   // Rank 0 requests all of it, so that segments are equally spaced in every process; one extra
   // page, because MPI does not guarantee page alignment.
   const std::size_t total = made.stride_ * static_cast<std::size_t>(size) + kPage;
+  GACCD_RETURN_IF_ERROR(CheckSharedMemory(node_comm, total, size));
   void* own = nullptr;
   MPI_Win window = MPI_WIN_NULL;
   const int code = MPI_Win_allocate_shared(rank == 0 ? static_cast<MPI_Aint>(total) : 0, 1,

@@ -225,16 +225,24 @@ Result<std::unique_ptr<CommMemory>> NcclCommunicator::Allocate(std::size_t bytes
   GACCD_RETURN_IF_ERROR(AgreeOn(memory.status()));
   // Ranks on one GPU have no memory that NCCL could map.
   if (options_.gpu_sharing || size() == 1) return std::unique_ptr<CommMemory>(*std::move(memory));
-  ncclWindow_t window = nullptr;
-  const int flags = options_.windows ? NCCL_WIN_COLL_SYMMETRIC : NCCL_WIN_DEFAULT;
-  GACCD_ASSIGN_OR_RETURN(const bool here,
-                         windows_->Register(*watch_, (*memory)->data(), bytes, flags, &window));
   // NCCL selects its kernel by the window: either all ranks must have one, or none.
-  std::int64_t without = here ? 0 : 1;
-  const MutableBuffer counted{&without, 1, DType::kI64, MemoryKind::kHost};
-  GACCD_RETURN_IF_ERROR(over_->AllReduceSum(counted, counted));
-  if (here && without == 0) (*memory)->Own(windows_, window);
-  if (here && without != 0) (void)windows_->Deregister(window);
+  const auto on_all = [this](bool here) -> Result<bool> {
+    std::int64_t without = here ? 0 : 1;
+    const MutableBuffer counted{&without, 1, DType::kI64, MemoryKind::kHost};
+    GACCD_RETURN_IF_ERROR(over_->AllReduceSum(counted, counted));
+    return without == 0;
+  };
+  GACCD_ASSIGN_OR_RETURN(const bool accepted,
+                         on_all(NcclWindows::CanRegister((*memory)->data(), bytes)));
+  if (accepted) {
+    ncclWindow_t window = nullptr;
+    const int flags = options_.windows ? NCCL_WIN_COLL_SYMMETRIC : NCCL_WIN_DEFAULT;
+    GACCD_ASSIGN_OR_RETURN(const bool here,
+                           windows_->Register(*watch_, (*memory)->data(), bytes, flags, &window));
+    if (here) (*memory)->Own(windows_, window);
+    GACCD_ASSIGN_OR_RETURN(const bool everywhere, on_all(here));
+    if (!everywhere) (*memory)->CloseWindow();
+  }
   return std::unique_ptr<CommMemory>(*std::move(memory));
 }
 

@@ -17,14 +17,17 @@ constexpr std::chrono::milliseconds kPatience{200};  // for an abort
 Result<bool> NcclWindows::Register(NcclWatch& watch, void* data, std::size_t bytes, int flags,
                                    ncclWindow_t* window) {
   *window = nullptr;
-  const auto address = reinterpret_cast<std::uintptr_t>(data);
-  if (bytes == 0 || address % NCCL_WIN_REQUIRED_ALIGNMENT != 0) return false;
   GACCD_RETURN_IF_ERROR(watch.Call("ncclCommWindowRegister", [&](ncclComm_t comm) {
     return api_->CommWindowRegister(comm, data, bytes, window, flags);
   }));
   if (*window == nullptr) return false;
   open_.push_back({&watch, *window});
   return true;
+}
+
+bool NcclWindows::CanRegister(const void* data, std::size_t bytes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  return bytes > 0 && address % NCCL_WIN_REQUIRED_ALIGNMENT == 0;
 }
 
 bool NcclWindows::Close(const Entry& entry) const {
@@ -76,8 +79,12 @@ Status NcclMemory::SetZero() {
 }
 
 NcclMemory::~NcclMemory() {
-  if (window_ != nullptr && !windows_->Deregister(window_)) return;
-  if (data_ != nullptr) (void)api_->MemFree(data_);
+  CloseWindow();
+  if (window_ == nullptr && data_ != nullptr) (void)api_->MemFree(data_);
+}
+
+void NcclMemory::CloseWindow() {
+  if (window_ != nullptr && windows_->Deregister(window_)) window_ = nullptr;
 }
 
 void NcclMemory::Own(std::shared_ptr<NcclWindows> windows, ncclWindow_t window) {

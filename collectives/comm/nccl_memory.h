@@ -18,7 +18,10 @@ class NcclWindows {
  public:
   explicit NcclWindows(const NcclApi* api) : api_(api) {}
 
-  // Collective. flags: NCCL_WIN_... Returns false if NCCL does not support it for this memory.
+  // Whether NCCL accepts this memory of this rank.
+  static bool CanRegister(const void* data, std::size_t bytes);
+  // Collective; all ranks must have memory that NCCL accepts. flags: NCCL_WIN_... Returns false if
+  // NCCL has no window for this rank's.
   Result<bool> Register(NcclWatch& watch, void* data, std::size_t bytes, int flags,
                         ncclWindow_t* window);
   // Returns whether the memory may be freed: false while the abort of a failed communicator, which
@@ -50,6 +53,8 @@ class NcclMemory final : public CommMemory {
 
   // Deregisters `window` before the memory is freed. If that is not possible, the memory is leaked.
   void Own(std::shared_ptr<NcclWindows> windows, ncclWindow_t window);
+  // Deregisters it now.
+  void CloseWindow();
 
  private:
   explicit NcclMemory(const NcclApi* api) : api_(api) {}

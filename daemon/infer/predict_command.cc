@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -26,6 +27,7 @@
 #include "daemon/infer/trained_model.h"
 #include "daemon/tensor/finite.h"
 #include "daemon/train/same_data.h"
+#include "daemon/train/storage_limits.h"
 
 namespace gaccd {
 namespace {
@@ -149,6 +151,16 @@ Status WriteLines(const std::string& out, unsigned mode, const RowFormat& rows, 
   return lines.Commit();
 }
 
+Status WriteAnswers(const Flags& flags, const Job& job, unsigned mode, const RowFormat& rows,
+                    RowFile& file) {
+  ClassNames names;
+  if (flags.what == Predicted::kClasses) {
+    GACCD_ASSIGN_OR_RETURN(names, ReadClassNames(job));
+  }
+  return IsJsonLines(flags) ? WriteLines(*flags.out, mode, rows, file, names.names)
+                            : file.Publish();
+}
+
 RankStatus RunPrediction(const Flags& flags, Session& session, TrainedModel& trained) {
   Communicator& comm = session.comm;
   Agreement checked = AgreeOn(comm, comm.rank() == 0 ? CheckOut(flags) : Status::Ok());
@@ -177,17 +189,15 @@ RankStatus RunPrediction(const Flags& flags, Session& session, TrainedModel& tra
   });
   if (!done.status.ok()) return done;
   if (Status same = CheckUnchangedData(comm, *trained.data, nullptr); !same.ok()) return {same};
-  if (comm.rank() != 0) return {};
-  // The other ranks do not wait from here on, so the disk may be slow.
-  ClassNames names;
-  if (flags.what == Predicted::kClasses) {
-    auto known = ReadClassNames(trained.job);
-    if (!known.ok()) return {known.status(), false};
-    names = *std::move(known);
-  }
-  Status written =
-      IsJsonLines(flags) ? WriteLines(*flags.out, mode, rows, file, names.names) : file.Publish();
-  if (!written.ok()) return {std::move(written).WithContext("--out"), false};
+  done = WorkTogether(comm, [&](const TickFunction& tick) {
+    if (comm.rank() != 0) return Status::Ok();
+    // However slow the disk is: the others would end without this rank only after their bound.
+    constexpr std::chrono::hours kNoLimit{24 * 365};
+    return WriteWithin(kNoLimit, *flags.out, tick,
+                       [&] { return WriteAnswers(flags, trained.job, mode, rows, file); })
+        .WithContext("--out");
+  });
+  if (!done.status.ok() || comm.rank() != 0) return done;
   return {PrintOut(StrCat(session.device.text, "\n", ToText(trained.weights), "\nwrote ",
                           *flags.out, ": ", rows.key, " ", ToString(shape), "\n")),
           false};

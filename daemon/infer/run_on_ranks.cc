@@ -1,7 +1,9 @@
 #include "daemon/infer/run_on_ranks.h"
 
+#include <new>
 #include <utility>
 
+#include "collectives/base/process_memory.h"
 #include "daemon/launch/nccl_environment.h"
 
 namespace gaccd {
@@ -14,7 +16,13 @@ VerbOutcome RunOnRanks(const Flags& flags, const ErrorPrinter& print, const Rank
   TrainedModel trained;
   trained.job_status = job.status();
   if (job.ok()) trained.job = *std::move(job);
-  return ExitRank(work(*session, trained), *session, print);
+  RankStatus ended;
+  try {
+    ended = work(*session, trained);
+  } catch (const std::bad_alloc&) {  // of this rank alone, while the others wait for it
+    ended = {NoMemory("the data, the model or their copies", 0), /*of_all=*/false};
+  }
+  return ExitRank(std::move(ended), *session, print);
 }
 
 }  // namespace gaccd

@@ -58,12 +58,12 @@ Result<std::string> RunReporter::Impl::OpenFiles(const std::string& rank_table) 
                            modes,           options.patience};
   GACCD_ASSIGN_OR_RETURN(folder, RunFolder::Create(request));
   const std::string& dir = folder->attempt_dir();
+  identity.job = folder->job();
+  identity.attempt = folder->attempt();
   GACCD_RETURN_IF_ERROR(KeepSpareSpace(dir, modes.file));
   GACCD_RETURN_IF_ERROR(ReplaceFile(dir + "/ranks.tsv", rank_table, false, modes.file));
   GACCD_RETURN_IF_ERROR(
       ReplaceFile(dir + "/env.json", EnvironmentJson(::environ) + "\n", false, modes.file));
-  identity.job = folder->job();
-  identity.attempt = folder->attempt();
   const auto notice = [who = identity](const LineStamp& before, const DroppedLines& dropped) {
     return EventJson(who, {before.ts, before.seq, "warning"}, dropped);
   };
@@ -80,6 +80,14 @@ Result<std::string> RunReporter::Impl::OpenFiles(const std::string& rank_table) 
                                      options.status_period, modes.file));
   // For the other ranks, too: one of them may have to write the end.
   return StrCat(identity.attempt, "\n", identity.job, "\n", dir);
+}
+
+// Otherwise a folder that exists already would say that the run is starting.
+void RunReporter::Impl::RecordFailedStart(const Status& why) {
+  if (!folder) return;
+  FreeSpareSpace(folder->attempt_dir());
+  const Verdict verdict = MakeVerdict(why, {}, folder->attempt_dir());
+  (void)WriteVerdictOnce(folder->attempt_dir(), identity, verdict, modes.file);
 }
 
 // Called on the thread of STATUS.json.
@@ -202,6 +210,7 @@ Result<std::unique_ptr<RunReporter>> RunReporter::Start(Communicator& comm,
   GACCD_ASSIGN_OR_RETURN(const std::string table, RankTable(comm));
   Result<std::string> mine = std::string();
   if (impl->leads()) mine = impl->OpenFiles(table);
+  if (!mine.ok()) impl->RecordFailedStart(mine.status());
   GACCD_ASSIGN_OR_RETURN(const std::string shared, ShareFromRank(comm, 0, mine));
   if (!shared.empty()) impl->JoinFolder(shared);
   if (impl->leads()) {

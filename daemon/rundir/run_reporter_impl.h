@@ -67,6 +67,7 @@ struct RunReporter::Impl {
   [[nodiscard]] bool leads() const { return identity.rank == 0; }
 
   Result<std::string> OpenFiles(const std::string& rank_table);
+  void RecordFailedStart(const Status& why);
   void JoinFolder(const std::string& shared);
   void OnLogLine(LogLine line);
   void Print(std::string_view text);

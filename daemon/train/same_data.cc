@@ -90,8 +90,13 @@ Status CheckSameData(Communicator& comm, const Dataset& train, const Dataset* ev
     GACCD_RETURN_IF_ERROR(
         Check(comm, StrCat(kRecords, "evaluation data"), DescribeContent(eval->bad_records())));
   }
-  GACCD_RETURN_IF_ERROR(Check(comm, "training data", DescribeContent(train)));
-  return eval == nullptr ? Status::Ok() : Check(comm, "evaluation data", DescribeContent(*eval));
+  const std::string content = DescribeContent(train);
+  const std::string of_eval = eval == nullptr ? std::string() : DescribeContent(*eval);
+  Status read = train.ReadError();
+  if (read.ok() && eval != nullptr) read = eval->ReadError();
+  GACCD_RETURN_IF_ERROR(AgreeOn(comm, read).status);
+  GACCD_RETURN_IF_ERROR(Check(comm, "training data", content));
+  return eval == nullptr ? Status::Ok() : Check(comm, "evaluation data", of_eval);
 }
 
 Status CheckUnchangedData(Communicator& comm, const Dataset& train, const Dataset* eval) {

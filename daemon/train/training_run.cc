@@ -151,7 +151,7 @@ RankStatus TrainingRun::TrainWithinMemory() {
          &TrainingRun::ChooseMicroBatch, &TrainingRun::MakeTrainer, &TrainingRun::Resume});
     return ready.status.ok() ? Train() : ready;
   } catch (const std::bad_alloc&) {
-    return NoMemory("the data, the model or their copies", 0);
+    return {NoMemory("the data, the model or their copies", 0), /*of_all=*/false};
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
+#include "collectives/bootstrap/agree.h"
 #include "collectives/bootstrap/share_text.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
@@ -71,14 +72,17 @@ Status IncompatibleRanks(const RankVerdict& verdict, std::size_t ranks) {
   return {ErrorKind::kConfig, text};
 }
 
-// Returns the same status on every rank, unless rank 0 fails to print.
-Status Judge(const std::vector<RankReport>& reports, const Flags& flags, bool lead) {
+Result<Device> WantedDevice(const Flags& flags) {
   Job job;
   if (flags.job) {
     GACCD_ASSIGN_OR_RETURN(job, LoadJob(*flags.job));
   }
   GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
-  const Device wanted = job.device;
+  return job.device;
+}
+
+// Returns the same status on every rank, unless rank 0 fails to print.
+Status Judge(const std::vector<RankReport>& reports, Device wanted, const Flags& flags, bool lead) {
   const RankVerdict verdict = JudgeRanks(reports, {.gpus_matter = wanted != Device::kCpu,
                                                    .allow_gpu_sharing = flags.allow_gpu_sharing});
   if (lead) GACCD_RETURN_IF_ERROR(Show(reports, verdict.warnings, flags.format));
@@ -99,10 +103,13 @@ VerbOutcome RunCheck(const Flags& flags, const ErrorPrinter& print) {
   if (!ranks.ok()) return {ranks.status()};
   const auto reports = GatherReports(*ranks->comm);
   if (!reports.ok()) return {reports.status()};
+  const auto wanted = WantedDevice(flags);
+  Agreement all = AgreeOn(*ranks->comm, wanted.status());  // one rank may not see the file
   const bool lead = ranks->comm->rank() == 0;
-  Status status = Judge(*reports, flags, lead);
+  if (all.status.ok()) all = {Judge(*reports, *wanted, flags, lead)};
+  Status status = std::move(all.status);
   if (status.ok()) return {};
-  if (lead) print(status);
+  if (ranks->comm->rank() == all.reporting_rank) print(status);
   return {std::move(status), true};
 }
 

@@ -286,6 +286,56 @@ class BadInput(FolderCase):
         self.assertEqual(result.returncode, 74, said)
         self.assertIn("rank 1", said)
 
+    def test_one_rank_cannot_read_the_job_of_a_check(self):
+        for folder in ("0", "1"):
+            os.makedirs(self.path(folder))
+        shutil.copy(self.job(), self.path("0/job.txtpb"))
+        common = [GACCD, "check", "--job=job.txtpb", "--device=cpu"]
+        result = subprocess.run(
+            ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "1", "-wdir",
+             self.path("0"), *common, ":", "-n", "1", "-wdir", self.path("1"), *common],
+            timeout=LIMIT_S, capture_output=True, text=True)
+        self.assertEqual(result.returncode, 74, result.stdout + result.stderr)
+        self.assertIn("rank 1 on", result.stderr)
+        self.assertNotIn("no conflict", result.stdout)
+
+    def test_little_shared_memory(self):
+        """Open MPI says it to one rank of a node alone."""
+        mpirun = f"mpirun --allow-run-as-root --oversubscribe -n 2 {GACCD} train --job={self.job()}"
+        result = subprocess.run(
+            ["unshare", "--mount", "bash", "-c", f"mount -t tmpfs -o size=64k none /dev/shm && exec {mpirun}"],
+            timeout=LIMIT_S, capture_output=True, text=True)
+        if "unshare: " in result.stderr or "mount: " in result.stderr:
+            self.skipTest(result.stderr)
+        self.assertEqual(result.returncode, 78, result.stdout + result.stderr)
+        self.assertIn("(65536 bytes are free in /dev/shm)", result.stderr)
+
+    def test_one_rank_lacks_memory(self):
+        """Its limit is a little more than what a rank with small samples has mapped."""
+        limit = self.mapped_kb() + 30000
+        wide = self.job("synthetic { samples: 20 features: 1000000 }", inputs=1000000)  # 16 are hashed: 64 MB
+        launched = f'[ "$OMPI_COMM_WORLD_RANK" = 0 ] || ulimit -d {limit}; exec {GACCD} train --job={wide}'
+        result = subprocess.run(
+            ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", "bash", "-c", launched],
+            timeout=LIMIT_S, capture_output=True, text=True)
+        self.assertEqual(result.returncode, 78, result.stdout + result.stderr)
+        self.assertRegex(result.stderr, r"rank 1 on [^:]*: .*no memory for")
+
+    def mapped_kb(self):
+        run_dir = self.path("small")
+        run = subprocess.Popen(
+            ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", GACCD, "train", "--job=" + self.job(),
+             "--run-dir=" + run_dir, "--epochs=200000000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            self.wait_for(os.path.join(run_dir, "attempts", "latest", "events.jsonl"), '"ev":"step"', run)
+            with open(os.path.join(run_dir, "attempts", "latest", "ranks.tsv")) as table:
+                pid = table.read().splitlines()[2].split("\t")[-1]
+            with open(f"/proc/{pid}/status") as status:
+                return int(next(line for line in status if line.startswith("VmData:")).split()[1])
+        finally:
+            run.terminate()
+            run.wait()
+
     def wait_for(self, path, text, process):
         for _ in range(LIMIT_S * 10):
             if os.path.exists(path):

@@ -157,6 +157,14 @@ TEST(NcclConformance, WindowsOnAllRanksOrOnNone) {
     EXPECT_EQ(standin::CountNccl()["ncclCommWindowDeregister"], 2);
     return over.Barrier();
   }));
+  // The call is collective: nobody enters it where the memory of one rank would be refused.
+  ResetGpus(3, {.unaligned_alloc = 1});
+  ExpectOk(RunNcclRanks(3, {}, [](Communicator& comm, Communicator& over) -> Status {
+    GACCD_ASSIGN_OR_RETURN(const auto memory, comm.Allocate(5000));
+    GACCD_RETURN_IF_ERROR(over.Barrier());
+    EXPECT_EQ(standin::CountNccl()["ncclCommWindowRegister"], 0);
+    return over.Barrier();
+  }));
 }
 
 // On one GPU there is nothing to map, and NCCL's windows need ranks of one node.

@@ -77,13 +77,19 @@ Result<std::vector<std::int64_t>> ColumnPlaces(std::string_view line,
   return places;
 }
 
-// The separator other than a comma that the field seems to contain; empty: none.
-std::string_view OtherSeparator(std::string_view field) {
+// The separator in `text`, of those that no number contains; empty: none.
+std::string_view PlainSeparator(std::string_view text) {
   constexpr std::pair<char, std::string_view> kSeparators[] = {
       {';', "';'"}, {'\t', "tabs"}, {'|', "'|'"}};
   for (const auto& [separator, name] : kSeparators) {
-    if (field.find(separator) != std::string_view::npos) return name;
+    if (text.find(separator) != std::string_view::npos) return name;
   }
+  return {};
+}
+
+// The separator other than a comma that the field seems to contain; empty: none.
+std::string_view OtherSeparator(std::string_view field) {
+  if (const auto plain = PlainSeparator(field); !plain.empty()) return plain;
   if (field.find(' ') == std::string_view::npos) return {};
   while (!field.empty()) {
     float value = 0;
@@ -93,18 +99,37 @@ std::string_view OtherSeparator(std::string_view field) {
   return "spaces";
 }
 
-// Advice for a field that is not a number; empty: none.
-std::string AdviceFor(std::string_view field, bool only_target) {
-  if (const std::string_view separator = OtherSeparator(field); !separator.empty()) {
-    return StrCat("; the line looks as if ", separator,
-                  " separated its fields: write the table with commas between them and points in "
-                  "the numbers (pandas: read_csv(FILE, sep=...).to_csv(FILE, index=False))");
+std::string SeparatorAdvice(std::string_view separator) {
+  return StrCat("; the line looks as if ", separator,
+                " separated its fields: write the table with commas between them and points in the "
+                "numbers (pandas: read_csv(FILE, sep=...).to_csv(FILE, index=False))");
+}
+
+constexpr const char* kQuoteAdvice =
+    "; numbers have no quotes and no commas for thousands (pandas: read_csv(FILE, thousands=','))";
+
+// Advice for a line with another number of fields; empty: none.
+std::string LineAdvice(std::string_view line) {
+  if (line.find('\0') != std::string_view::npos) return "; expected UTF-8, this may be UTF-16";
+  const std::string_view separator = PlainSeparator(line);
+  if (!separator.empty()) return SeparatorAdvice(separator);
+  return line.find('"') == std::string_view::npos ? "" : kQuoteAdvice;
+}
+
+// Advice for a field that is not a number, or for a label not a whole one; empty: none.
+std::string AdviceFor(std::string_view field, bool label, bool only_target) {
+  const std::string_view separator = OtherSeparator(field);
+  if (!separator.empty()) return SeparatorAdvice(separator);
+  if (field.find('"') != std::string_view::npos) return kQuoteAdvice;
+  if (field.empty() || IsMissing(field)) {
+    return "; a missing value: give it a number, as the mean of its column, or remove the line";
   }
   const bool word = std::ranges::any_of(
       field, [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; });
   float value = 0;
   const bool number = ParseNumber(field, &value) != std::errc::invalid_argument;
-  if (!word || number || IsMissing(field)) return {};
+  if (label && number && !word) return "; labels have no point (pandas: astype(int))";
+  if (!word || number) return {};
   return only_target ? "; labels that are words become numbers: 0 for the first word, 1 for the "
                        "second and so on, and csv.classes is how many there are"
                      : "; a column of words, of which n differ, becomes n columns of 0 and 1";
@@ -170,13 +195,15 @@ bool AreRowNumbers(std::vector<double> values) {
 Status ReadLine(std::string_view line, const CsvSpec& source, std::span<const std::int64_t> places,
                 std::vector<std::string_view>& fields, Columns& columns) {
   fields.clear();
+  std::string_view rest = line;
   for (bool more = true; more;) {
-    more = line.find(',') != std::string_view::npos;
-    fields.push_back(ConsumeField(line));
+    more = rest.find(',') != std::string_view::npos;
+    fields.push_back(ConsumeField(rest));
   }
   if (fields.size() != places.size()) {
     return {ErrorKind::kData,
-            StrCat("expected ", places.size(), " columns, found ", fields.size())};
+            StrCat("expected ", places.size(), places.size() == 1 ? " column" : " columns",
+                   ", found ", fields.size(), LineAdvice(line))};
   }
   const std::int64_t features = std::ssize(places) - source.targets;
   for (std::int64_t i = 0; i < std::ssize(places); ++i) {
@@ -187,13 +214,12 @@ Status ReadLine(std::string_view line, const CsvSpec& source, std::span<const st
     const bool parsed =
         label ? ReadInteger(text, columns.labels) : ReadFloat(text, place, feature, columns);
     if (parsed) continue;
-    return {
-        ErrorKind::kData,
-        StrCat("column ", place + 1, ": expected a ", label ? "whole number" : "number",
-               ", found '", ShownField(text), "'", AdviceFor(text, !feature && source.targets == 1),
-               columns.named || columns.lines.size() > 1
-                   ? ""
-                   : "; a first line of names is one without numbers")};
+    const std::string advice = AdviceFor(text, label, !feature && source.targets == 1);
+    const bool may_be_names = !columns.named && columns.lines.size() <= 1 && advice != kQuoteAdvice;
+    return {ErrorKind::kData,
+            StrCat("column ", place + 1, ": expected a ", label ? "whole number" : "number",
+                   ", found '", ShownField(text), "'", advice,
+                   may_be_names ? "; a first line of names is one without numbers" : "")};
   }
   return Status::Ok();
 }

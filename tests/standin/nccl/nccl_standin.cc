@@ -180,11 +180,12 @@ ncclResult_t MemAlloc(void** data, std::size_t bytes) {
     if (const auto wanted = EnterNccl("ncclMemAlloc", -1)) return *wanted;
   }
   // Whole pages, as the real one gives whole granules: windows need the alignment.
-  const std::size_t pages = (bytes + 4095) / 4096 * 4096;
-  const cudaError_t error = cudaMalloc(data, pages);
+  std::size_t given = (bytes + 4095) / 4096 * 4096;
+  const Lock lock(Library().mutex);
+  if (Library().knobs.unaligned_alloc-- > 0) given += 256;  // memory ends at the end of a page
+  const cudaError_t error = cudaMalloc(data, given);
   if (error != cudaSuccess) return ncclUnhandledCudaError;
   std::memset(*data, 0xa5, bytes);  // real memory is not zeroed either
-  const Lock lock(Library().mutex);
   Library().memory.insert(*data);
   return ncclSuccess;
 }

@@ -28,6 +28,7 @@ struct NcclKnobs {
   int version = NCCL_VERSION_CODE;
   bool windows = true;      // false: ncclCommWindowRegister gives none, as where the GPU cannot
   int no_window_rank = -1;  // this rank alone gets none
+  int unaligned_alloc = 0;  // the next so many allocations are aligned to 256 bytes only
   int questions = 2;        // how often a call is in progress still before it is done
   std::chrono::milliseconds start{0};  // how long it takes to make a communicator
   // Memory of the GPU that a communicator allocates at its first collective and keeps.

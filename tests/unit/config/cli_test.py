@@ -143,6 +143,17 @@ batch { target: 100 }  optimizer { lr: 0.1 sgd {} }  epochs: 3
                 self.assertIn("  not known ", done.stdout)
                 self.assertIn("error (config, exit 78): ", done.stderr)
 
+    def test_ranks_without_standard_descriptors(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "job.txtpb")
+            path.write_text("""name: "closed"  model { layer { name: "fc" linear { in: 4 out: 1 } } loss { mean_squared_error {} } }
+data { train { synthetic { samples: 15 features: 4 } } }  batch { target: 7 micro: 3 }  optimizer { lr: 0.1 sgd {} }
+epochs: 1
+""")
+            done = subprocess.run(["bash", "-c", 'exec "$0" "$@" <&- >&- 2>&-', GACCD, "train", "--local-ranks=2",
+                                   f"--job={path}", "--device=cpu"], timeout=60, check=False)
+            self.assertEqual(done.returncode, 0)
+
     def test_plan_and_train_refuse_the_same_jobs(self):
         job = """name: "refused"
 model { layer { name: "n" batch_norm { num_features: 4 stats: STATS } } layer { name: "fc" linear { in: 4 out: 1 } }

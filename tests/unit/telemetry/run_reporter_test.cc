@@ -350,6 +350,19 @@ TEST_F(RunReporterTest, WarnsIfStatusCannotBeWritten) {
   EXPECT_THAT(child.out, HasSubstr("STATUS.json': Is a directory; training continues"));
 }
 
+// The attempt's folder is there by then.
+TEST_F(RunReporterTest, FailedStartLeavesVerdict) {
+  fs::create_directories(Run() + "/STATUS.json/in-the-way");
+  const auto comm = MakeSingle();
+  const auto reporter = RunReporter::Start(*comm, Options(Run()));
+  ASSERT_FALSE(reporter.ok());
+  const Object verdict = Parse(Content(Latest() + "/verdict.json"));
+  EXPECT_EQ(Text(verdict, "reason"), reporter.status().message());
+  EXPECT_EQ(Number(verdict, "exit"), static_cast<int>(reporter.status().kind()));
+  EXPECT_EQ(Number(verdict, "attempt"), 0);
+  EXPECT_FALSE(fs::exists(Latest() + "/.space"));
+}
+
 TEST_F(RunReporterTest, AllRanksReturnSameFolder) {
   const Child child = RunIntoFile(dir_.path() + "/out", [&] {
     return RunThreadRanks(4, TwoNodes(), [&](Communicator& comm) -> Status {
