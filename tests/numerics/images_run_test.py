@@ -178,8 +178,10 @@ class ImagesRunTest(unittest.TestCase):
         self.assertIn("dog/of-cmyk.jpg: damaged JPEG image", said)
         self.train(2, "skip", "--on-bad-record=skip", "--bad-record-quota=1")
         self.assertEqual(len(self.losses("skip")), 4)
+        # It is one of the samples that the ranks compare.
         said = self.train(2, "late", "--set", "data.train.images.decode_all=false", code=65)
-        self.assertIn("dog/of-cmyk.jpg: damaged JPEG image", said)
+        (line,) = [line for line in said.splitlines() if "dog/of-cmyk.jpg: damaged JPEG image" in line]
+        self.assertNotIn("update", line)
         self.assertEqual([*(self.dir / "late/ckpt").glob("step-*")], [])
 
     def test_what_the_model_sees_is_shown(self):
