@@ -70,6 +70,11 @@ class MpiCommunicator final : public Communicator {
   Status ExchangeTopology(const MpiGroup& group);
   Status MakeParts(const MpiGroup& group);
 
+  // Marks the session broken, and returns `status` as every later operation will.
+  Status Break(Status status) {
+    broken_->store(true);
+    return watch_->Fail(std::move(status));
+  }
   // Runs `body` as one operation: publishes it, and marks the session broken if it fails.
   template <typename Body>
   Status Run(Operation operation, std::uint64_t shape, std::int64_t place, Body body);
@@ -141,8 +146,7 @@ Status MpiCommunicator::Run(Operation operation, std::uint64_t shape, std::int64
     watch_->Exit();
     return status;
   }
-  broken_->store(true);
-  return watch_->Fail(std::move(status));
+  return Break(std::move(status));
 }
 
 }  // namespace gaccd

@@ -39,20 +39,24 @@ Status MpiSends::Move() {
 
 Status MpiCommunicator::DoSend(ConstBuffer message, int to, StreamHandle /*stream*/) {
   GACCD_RETURN_IF_ERROR(watch_->failure());
-  GACCD_RETURN_IF_ERROR(CheckFitsMpi(message.bytes()));
-  GACCD_RETURN_IF_ERROR(sends_.Move());
-  return sends_.Add(comm_, message, to);
+  Status status = CheckFitsMpi(message.bytes());
+  if (status.ok()) status = sends_.Move();
+  if (status.ok()) status = sends_.Add(comm_, message, to);
+  return status.ok() ? status : Break(std::move(status));
 }
 
 Status MpiCommunicator::DoReceive(MutableBuffer message, int from, StreamHandle /*stream*/) {
   GACCD_RETURN_IF_ERROR(watch_->failure());
-  GACCD_RETURN_IF_ERROR(CheckFitsMpi(message.bytes()));
   MPI_Request request = MPI_REQUEST_NULL;
-  GACCD_RETURN_IF_ERROR(MpiStatus(MPI_Irecv(message.data, static_cast<int>(message.bytes()),
-                                            MPI_BYTE, from, kMessageTag, comm_, &request),
-                                  "MPI_Irecv"));
+  Status status = CheckFitsMpi(message.bytes());
+  if (status.ok()) {
+    status = MpiStatus(MPI_Irecv(message.data, static_cast<int>(message.bytes()), MPI_BYTE, from,
+                                 kMessageTag, comm_, &request),
+                       "MPI_Irecv");
+  }
+  if (!status.ok()) return Break(std::move(status));
   MPI_Status found;
-  Status status = watch_->WaitForMessage(from, [&]() -> Result<bool> {
+  status = watch_->WaitForMessage(from, [&]() -> Result<bool> {
     GACCD_RETURN_IF_ERROR(sends_.Move());
     int done = 0;
     GACCD_RETURN_IF_ERROR(MpiStatus(MPI_Test(&request, &done, &found), "MPI_Test of a message"));

@@ -14,7 +14,11 @@ namespace gaccd {
 namespace {
 
 Status CheckFinite(double loss, bool gradient_finite, double divisor) {
-  if (!(divisor > 0) || std::isinf(divisor)) {
+  if (std::isinf(divisor)) {
+    return {ErrorKind::kData,
+            "the sum of the weights of this update is inf: expected smaller weights"};
+  }
+  if (!(divisor > 0)) {
     return {
         ErrorKind::kData,
         StrCat("every label in this update is ignored (-100 or weight 0): nothing to train on; the "

@@ -120,6 +120,9 @@ Status ExportEvents(const ExportRequest& request, std::vector<std::string>* note
 }  // namespace
 
 Status RunExportCommand(const ExportRequest& request) {
+  if (request.format == ExportFormat::kPrometheus && !request.attempt.empty()) {
+    return {ErrorKind::kUsage, "--format=prometheus sums over all attempts: expected no --attempt"};
+  }
   if (request.format == ExportFormat::kPrometheus) return ExportPrometheus(request);
   std::vector<std::string> notes;
   const Status status = ExportEvents(request, &notes);

@@ -19,7 +19,8 @@ struct ExportRequest {
 
 // Logs problems of the files of the run as warnings. Prometheus: also accepts a folder of run
 // folders; omits runs that wrote nothing for a day, and warns of runs that cannot be read. kUsage:
-// no run folder, no such attempt, TensorBoard without a folder; kIo: `out`.
+// no run folder, no such attempt, TensorBoard without a folder, Prometheus with an attempt; kIo:
+// `out`.
 Status RunExportCommand(const ExportRequest& request);
 
 }  // namespace gaccd

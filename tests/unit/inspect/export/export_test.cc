@@ -165,6 +165,12 @@ std::vector<proto::tensorboard::Event> ReadRecords(const std::string& path) {
   return events;
 }
 
+TEST_F(ExportTest, PrometheusHasNoAttempt) {
+  EXPECT_THAT(RunExportCommand(
+                  {.folder = run_.path(), .attempt = "1", .format = ExportFormat::kPrometheus}),
+              IsError(ErrorKind::kUsage, "expected no --attempt"));
+}
+
 TEST_F(ExportTest, TensorboardHasFilePerAttempt) {
   const ExportRequest request{
       .folder = run_.path(), .format = ExportFormat::kTensorboard, .out = run_.Path("tb")};
