@@ -38,7 +38,8 @@ GACCD_HOST_DEVICE inline float Exp(float x) {
   return p * PowerOfTwo(half) * PowerOfTwo(whole - half);
 }
 
-// Exponential and division of the formulas here and in elementwise.h, bit-identical on CPU and GPU.
+// Exponential and division of the formulas here and in elementwise.h. On GPUs, products and sums
+// may be fused, so that results differ from those of the CPU by rounding.
 // Kernels for 16-bit values may use others (elementwise_cuda.cu).
 struct ExactMath {
   GACCD_HOST_DEVICE static float Exp(float x) { return gaccd::Exp(x); }
