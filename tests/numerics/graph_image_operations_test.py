@@ -104,6 +104,47 @@ class GraphImageOperations(ExportTest):
                 return f.conv2d(self.weight[:1], x).view(-1, 4)
         self.assertIn("weight depends on the sample", self.refusal_of(OfSamples(3, 3, 4), torch.randn(2, 3, 3, 3)))
 
+    def test_convolutions_by_weights_of_each_sample(self):
+        nn, f = torch.nn, torch.nn.functional
+
+        class OfSamples(nn.Module):
+            def __init__(self, groups, kernel, how):
+                super().__init__()
+                self.groups, self.kernel, self.how = groups, kernel, how
+                self.weight, self.bias = nn.Linear(2, 6 * 4 // groups * torch.Size(kernel).numel()), nn.Linear(2, 6)
+                self.last = nn.LazyLinear(3)
+
+            def forward(self, x):
+                samples, routes = x.shape[0], torch.sigmoid(x.flatten(2).mean(2)[:, :2])
+                weight = self.weight(routes).view(samples * 6, 4 // self.groups, *self.kernel)
+                bias = self.bias(routes).view(samples * 6) if self.how.get("stride") else None
+                conv = f.conv2d if len(self.kernel) == 2 else f.conv1d
+                y = conv(x.reshape(1, samples * 4, *x.shape[2:]), weight, bias, groups=samples * self.groups, **self.how)
+                return self.last(y.view(samples, 6, *y.shape[2:]).flatten(1))
+        for groups, kernel, how in ((1, (3, 2), dict(stride=(2, 1), padding=1)), (2, (2, 3), dict(dilation=(2, 1))), (1, (1, 1), {}),
+                                    (2, (3,), dict(stride=2, padding=1))):
+            with self.subTest(groups=groups, kernel=kernel):
+                example = torch.randn(2, 4, *(7, 6)[:len(kernel)])
+                model = OfSamples(groups, kernel, how)
+                model(example)
+                self.check_model(model, example)
+
+    def test_fold(self):
+        nn = torch.nn
+
+        class Folded(nn.Module):
+            def __init__(self, size, how):
+                super().__init__()
+                self.unfold, self.fold = nn.Unfold(**how), nn.Fold(size, **how)
+                self.mix, self.last = nn.Conv1d(2 * torch.Size(how["kernel_size"]).numel(), 3 * torch.Size(how["kernel_size"]).numel(), 1), nn.Conv2d(3, 2, 1)
+
+            def forward(self, x):
+                y = self.last(self.fold(torch.tanh(self.mix(self.unfold(x)))))
+                return (y * torch.arange(1, 1 + y.shape[3])).mean((2, 3))
+        for how in (dict(kernel_size=(3, 3), padding=1, stride=2), dict(kernel_size=(2, 3), dilation=(3, 1)), dict(kernel_size=(2, 2), stride=(3, 2))):
+            with self.subTest(how=how):
+                self.check_model(Folded((7, 8), how), torch.randn(2, 2, 7, 8))
+
     def check_image(self, change):
         class Changed(torch.nn.Module):
             def __init__(self):
