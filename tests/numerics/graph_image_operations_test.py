@@ -145,6 +145,27 @@ class GraphImageOperations(ExportTest):
             with self.subTest(how=how):
                 self.check_model(Folded((7, 8), how), torch.randn(2, 2, 7, 8))
 
+    def test_grid_sample(self):
+        nn, f = torch.nn, torch.nn.functional
+
+        class Sampled(nn.Module):
+            def __init__(self, **how):
+                super().__init__()
+                self.how, self.place, self.conv = how, nn.Linear(4, 6), nn.Conv2d(2, 2, 1)
+
+            def forward(self, x):
+                theta = self.place(x.flatten(2).mean(2).repeat(1, 2)).view(-1, 2, 3)
+                y = f.grid_sample(self.conv(x), f.affine_grid(theta, [x.shape[0], 2, 4, 5], align_corners=True), **self.how)
+                return (y * torch.arange(1, 1 + y.shape[3])).mean((2, 3))
+        for how in (dict(align_corners=False), dict(align_corners=True), dict(align_corners=False, padding_mode="border")):
+            with self.subTest(how=how):
+                self.check_model(Sampled(**how), torch.randn(2, 2, 7, 6))
+        model = Sampled(align_corners=True)  # points on pixels, as a spatial transformer begins
+        nn.init.zeros_(model.place.weight)
+        model.place.bias.data.copy_(torch.eye(2, 3).flatten())
+        self.check_model(model, torch.randn(2, 2, 4, 5))
+        self.assertIn("expected mode='bilinear'", self.refusal_of(Sampled(align_corners=True, mode="nearest"), torch.randn(2, 2, 7, 6)))
+
     def check_image(self, change):
         class Changed(torch.nn.Module):
             def __init__(self):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from . import export_volumes as volumes
-from .export_convert import Arguments, Converter, Converted, input_names, per_dimension, repeated, viewed
+from .export_convert import Arguments, Converter, Converted, input_names, per_dimension, repeated, scaled, shifted, sliced, viewed, with_samples
 from .export_graph import GraphBuilder
 from .export_types import Node
 
@@ -91,6 +91,38 @@ def _fold(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         "output_padding": [span % step for span, step in zip(spans, stride)]})
 
 
+def _nearness(graph: GraphBuilder, node: Any, distance: str) -> str:
+    """max(0, 1 - |distance|), by comparisons, so that the gradient at whole numbers is that of PyTorch, of what follows."""
+    below = [graph.emit(node, Node("less", [distance], {"than": float(than)})) for than in (-1, 0, 1)]
+    parts = []
+    for sign, before, after in ((1, below[0], below[1]), (-1, below[1], below[2])):
+        within = graph.emit(node, Node("add", [after, scaled(graph, node, before, -1)], {}))
+        parts.append(graph.emit(node, Node("select", [shifted(graph, node, scaled(graph, node, distance, sign), 1), within], {})))
+    return graph.emit(node, Node("add", parts, {}))
+
+
+def _grid_sample(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """Products with the nearness of each point to each column, then to each row."""
+    if a["interpolation_mode"] != 0 or a["padding_mode"] not in (0, 1):
+        raise graph.refuse(node, "expected mode='bilinear' and padding_mode='zeros' or 'border'")
+    x, grid = (with_samples(graph, node, a[name], graph.value_name(node, a[name])) for name in ("input", "grid"))
+    samples, channels, *area = graph.sizes(node, graph.shape(a["input"]))
+    count = math.prod(graph.shape(node)[2:])
+    near = []
+    for place, size in zip((1, 0), area):
+        at = viewed(graph, node, sliced(graph, node, grid, 3, place, place + 1), [samples, 1, 1, count])
+        at = shifted(graph, node, scaled(graph, node, at, (size - a["align_corners"]) / 2), (size - 1) / 2)
+        if a["padding_mode"]:
+            at = graph.emit(node, Node("hardtanh", [at], {"least": 0.0, "most": size - 1.0}))
+        pixels = graph.constant(node, -torch.arange(size, dtype=torch.float32)[:, None])
+        near.append(_nearness(graph, node, graph.emit(node, Node("add", [at, pixels], {}))))
+    height, width = area
+    lines = viewed(graph, node, x, [samples, channels * height, width])
+    y = graph.emit(node, Node("matmul", [lines, viewed(graph, node, near[1], [samples, width, count])], {"transpose": False}))
+    y = graph.emit(node, Node("mul", [viewed(graph, node, y, [samples, channels, height, count]), near[0]], {}))
+    return viewed(graph, node, graph.emit(node, Node("sum", [y], {"dims": [2], "keepdim": False})), graph.sizes(node))
+
+
 def _upsample(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     """Multiplies each resized dimension by a matrix: the result of PyTorch for images of a single 1."""
     image = node.args[0]
@@ -131,7 +163,7 @@ def _upsample(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 
 IMAGES: dict[str, Converter] = {
-    **dict.fromkeys(("conv1d", "conv2d", "convolution"), _convolution), "col2im": _fold,
+    **dict.fromkeys(("conv1d", "conv2d", "convolution"), _convolution), "col2im": _fold, "grid_sampler_2d": _grid_sample,
     **dict.fromkeys(("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d", "upsample_bilinear2d",
                      "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"), _upsample),
 }
