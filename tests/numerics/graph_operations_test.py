@@ -55,6 +55,7 @@ class GraphOperations(ExportTest):
         images = torch.nn.Conv2d(3, 6, 1)
         self.assertRegex(self.refusal(lambda m, y: y + y[:, :0].sum(1, keepdim=True)), r"has no values; it is called at .*_test.py:\d+$")
         self.assertIn("is not supported", self.refusal(lambda m, y: y @ torch.linalg.inv(torch.outer(m.weight, m.weight))))
+        self.assertIn("call the layers for each input", self.refusal(lambda m, y: sum(torch.cat([y, y * 2]).chunk(2))))
         self.assertIn("found 4 dimensions, ['N', 6, 5, 5]", self.refusal_of(images, torch.randn(2, 3, 5, 5)))
 
     def test_classes_of_pixels(self):
