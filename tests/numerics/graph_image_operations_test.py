@@ -20,14 +20,12 @@ class GraphImageOperations(ExportTest):
 
             def forward(self, x):
                 return nn.functional.interpolate(super().forward(x), **self.how).mean((2, 3))
-        for change in (nn.AdaptiveMaxPool2d((3, 2)), nn.AdaptiveMaxPool2d(1)):
+        for change in (nn.AdaptiveMaxPool2d((3, 2)), nn.AdaptiveMaxPool2d(1), nn.AdaptiveMaxPool2d((4, 3))):
             with self.subTest(change=str(change)):
                 self.check_image(change)
         for how in (dict(size=(4, 5), mode="bicubic", antialias=True), dict(scale_factor=0.5, mode="bilinear", antialias=True)):
             with self.subTest(how=how):
                 self.check_model(Resized(how), torch.randn(2, 3, 9, 8))
-        self.assertIn("expected sizes that divide", self.refusal_of(
-            nn.Sequential(nn.Conv2d(3, 4, 1), nn.AdaptiveMaxPool2d(2), nn.Flatten()), torch.randn(2, 3, 9, 8)))
 
     def test_pooling_without_channels(self):
         f = torch.nn.functional
@@ -62,7 +60,7 @@ class GraphImageOperations(ExportTest):
             nn.BatchNorm3d(4), nn.InstanceNorm3d(4, eps=0.1), nn.GroupNorm(2, 4), nn.LocalResponseNorm(3, 0.5),
             nn.MaxPool3d(3, 2, 1), nn.MaxPool3d((2, 3, 2), ceil_mode=True), nn.MaxPool3d((1, 2, 2)), nn.MaxPool3d(2, 1, dilation=(1, 2, 3)),
             nn.AvgPool3d((2, 1, 1)), nn.AvgPool3d(3, 2, 1, count_include_pad=False), nn.AvgPool3d((3, 2, 3), 2, 1, True, False),
-            nn.AvgPool3d(2, divisor_override=3), nn.AdaptiveAvgPool3d((2, 4, 3)), nn.AdaptiveAvgPool3d((None, 1, 1)), nn.AdaptiveMaxPool3d((5, 3, 1)),
+            nn.AvgPool3d(2, divisor_override=3), nn.AdaptiveAvgPool3d((2, 4, 3)), nn.AdaptiveAvgPool3d((None, 1, 1)), nn.AdaptiveMaxPool3d((5, 3, 1)), nn.AdaptiveMaxPool3d((2, 4, 3)),
             nn.Upsample(scale_factor=2), nn.Upsample((7, 4, 9), mode="trilinear"), nn.ReplicationPad3d((1, 2, 1, 0, 1, 1))]
         example = torch.randn(2, 2, 5, 6, 7)
         for change in changes:
@@ -72,16 +70,15 @@ class GraphImageOperations(ExportTest):
                 self.check_model(model, example)
 
         class Ties(nn.Module):  # each value twice in each dimension: the first of equal ones has the gradient
-            def __init__(self):
+            def __init__(self, pool):
                 super().__init__()
-                self.weight, self.fc = nn.Parameter(torch.randn(1, 2, 6, 6, 6)), nn.Linear(2 * 27, 3)
+                self.pool, self.weight, self.fc = pool, nn.Parameter(torch.zeros(1, 2, 6, 6, 6)), nn.Linear(2 * 27, 3)
 
             def forward(self, x):
                 y = x.repeat_interleave(2, 2).repeat_interleave(2, 3).repeat_interleave(2, 4)
-                return self.fc(f.max_pool3d(y + 0 * self.weight, 3, 2, 1).flatten(1))
-        self.check_model(Ties(), torch.randn(2, 2, 3, 3, 3))
-        self.assertIn("makes 5 x 3 x 4 of 5 x 6 x 7, expected sizes that divide", self.refusal_of(
-            nn.Sequential(nn.Conv3d(2, 3, 1), nn.AdaptiveMaxPool3d((5, 3, 4)), nn.Flatten()), example))
+                return self.fc(self.pool(y + self.weight).flatten(1))
+        for pool in (lambda y: f.max_pool3d(y, 3, 2, 1), lambda y: f.adaptive_max_pool3d(y, (4, 4, 4))[:, :, :3, :3, :3]):
+            self.check_model(Ties(pool), torch.randn(2, 2, 3, 3, 3))
 
     def test_convolutions_by_computed_weights(self):
         nn, f = torch.nn, torch.nn.functional
@@ -103,6 +100,68 @@ class GraphImageOperations(ExportTest):
             def forward(self, x):
                 return f.conv2d(self.weight[:1], x).view(-1, 4)
         self.assertIn("weight depends on the sample", self.refusal_of(OfSamples(3, 3, 4), torch.randn(2, 3, 3, 3)))
+
+    def test_convolutions_by_weights_of_each_sample(self):
+        nn, f = torch.nn, torch.nn.functional
+
+        class OfSamples(nn.Module):
+            def __init__(self, groups, kernel, how):
+                super().__init__()
+                self.groups, self.kernel, self.how = groups, kernel, how
+                self.weight, self.bias = nn.Linear(2, 6 * 4 // groups * torch.Size(kernel).numel()), nn.Linear(2, 6)
+                self.last = nn.LazyLinear(3)
+
+            def forward(self, x):
+                samples, routes = x.shape[0], torch.sigmoid(x.flatten(2).mean(2)[:, :2])
+                weight = self.weight(routes).view(samples * 6, 4 // self.groups, *self.kernel)
+                bias = self.bias(routes).view(samples * 6) if self.how.get("stride") else None
+                conv = f.conv2d if len(self.kernel) == 2 else f.conv1d
+                y = conv(x.reshape(1, samples * 4, *x.shape[2:]), weight, bias, groups=samples * self.groups, **self.how)
+                return self.last(y.view(samples, 6, *y.shape[2:]).flatten(1))
+        for groups, kernel, how in ((1, (3, 2), dict(stride=(2, 1), padding=1)), (2, (2, 3), dict(dilation=(2, 1))), (1, (1, 1), {}),
+                                    (2, (3,), dict(stride=2, padding=1))):
+            with self.subTest(groups=groups, kernel=kernel):
+                example = torch.randn(2, 4, *(7, 6)[:len(kernel)])
+                model = OfSamples(groups, kernel, how)
+                model(example)
+                self.check_model(model, example)
+
+    def test_fold(self):
+        nn = torch.nn
+
+        class Folded(nn.Module):
+            def __init__(self, size, how):
+                super().__init__()
+                self.unfold, self.fold = nn.Unfold(**how), nn.Fold(size, **how)
+                self.mix, self.last = nn.Conv1d(2 * torch.Size(how["kernel_size"]).numel(), 3 * torch.Size(how["kernel_size"]).numel(), 1), nn.Conv2d(3, 2, 1)
+
+            def forward(self, x):
+                y = self.last(self.fold(torch.tanh(self.mix(self.unfold(x)))))
+                return (y * torch.arange(1, 1 + y.shape[3])).mean((2, 3))
+        for how in (dict(kernel_size=(3, 3), padding=1, stride=2), dict(kernel_size=(2, 3), dilation=(3, 1)), dict(kernel_size=(2, 2), stride=(3, 2))):
+            with self.subTest(how=how):
+                self.check_model(Folded((7, 8), how), torch.randn(2, 2, 7, 8))
+
+    def test_grid_sample(self):
+        nn, f = torch.nn, torch.nn.functional
+
+        class Sampled(nn.Module):
+            def __init__(self, **how):
+                super().__init__()
+                self.how, self.place, self.conv = how, nn.Linear(4, 6), nn.Conv2d(2, 2, 1)
+
+            def forward(self, x):
+                theta = self.place(x.flatten(2).mean(2).repeat(1, 2)).view(-1, 2, 3)
+                y = f.grid_sample(self.conv(x), f.affine_grid(theta, [x.shape[0], 2, 4, 5], align_corners=True), **self.how)
+                return (y * torch.arange(1, 1 + y.shape[3])).mean((2, 3))
+        for how in (dict(align_corners=False), dict(align_corners=True), dict(align_corners=False, padding_mode="border")):
+            with self.subTest(how=how):
+                self.check_model(Sampled(**how), torch.randn(2, 2, 7, 6))
+        model = Sampled(align_corners=True)  # points on pixels, as a spatial transformer begins
+        nn.init.zeros_(model.place.weight)
+        model.place.bias.data.copy_(torch.eye(2, 3).flatten())
+        self.check_model(model, torch.randn(2, 2, 4, 5))
+        self.assertIn("expected mode='bilinear'", self.refusal_of(Sampled(align_corners=True, mode="nearest"), torch.randn(2, 2, 7, 6)))
 
     def check_image(self, change):
         class Changed(torch.nn.Module):

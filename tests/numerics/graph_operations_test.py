@@ -55,6 +55,7 @@ class GraphOperations(ExportTest):
         images = torch.nn.Conv2d(3, 6, 1)
         self.assertRegex(self.refusal(lambda m, y: y + y[:, :0].sum(1, keepdim=True)), r"has no values; it is called at .*_test.py:\d+$")
         self.assertIn("is not supported", self.refusal(lambda m, y: y @ torch.linalg.inv(torch.outer(m.weight, m.weight))))
+        self.assertIn("call the layers for each input", self.refusal(lambda m, y: sum(torch.cat([y, y * 2]).chunk(2))))
         self.assertIn("found 4 dimensions, ['N', 6, 5, 5]", self.refusal_of(images, torch.randn(2, 3, 5, 5)))
 
     def test_classes_of_pixels(self):
@@ -174,10 +175,13 @@ class GraphOperations(ExportTest):
             self.assertRegex(self.refusal_of(Small(of), torch.randint(9, (2, 6))), r"computes in torch.u?int8, which wraps")
         self.check_model(Small(lambda x: (x > 0).to(torch.uint8)), torch.randint(2, (2, 6)))
 
-    def test_groups_that_count_samples_are_refused(self):
-        def grouped(m, y):
-            return torch.nn.functional.conv1d(y.reshape(1, -1, 1), y.reshape(-1, 1, 1), groups=6 * y.shape[0]).view(-1, 6)
-        self.assertIn("groups depend on the number of samples", self.refusal(grouped))
+    def test_infinite_buffers_are_the_largest_number(self):
+        limited = Calls(lambda m, x: m.fc(x).clamp(m.least, m.most), fc=torch.nn.Linear(4, 3))
+        limited.register_buffer("least", torch.tensor(-0.3))
+        limited.register_buffer("most", torch.tensor(torch.inf))
+        self.check_model(limited, torch.randn(2, 4))
+        limited.fc.bias.data[1] = torch.inf
+        self.assertIn("fc.bias: expected finite values", self.refusal_of(limited, torch.randn(2, 4)))
 
     def test_verification_of_what_looks_like_dropout_and_has_no_gradient(self):
         class DropNothing(torch.nn.Module):

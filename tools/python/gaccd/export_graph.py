@@ -10,6 +10,7 @@ import torch
 from .export_types import HIDDEN, SAMPLES, ExportError, Input, Node, Refused, SampleMask, Uniform, is_random, source_location
 
 MAX_CONSTANT = 1 << 24  # values
+MAX_FLOAT = torch.finfo(torch.float32).max
 PREDICTIONS = ("logits", "prediction_logits", "prediction_outputs")  # among several outputs with names
 
 
@@ -380,6 +381,8 @@ class GraphBuilder:
 
     def _check_weights(self) -> None:
         for name, tensor in self.own.items():
+            if tensor.isnan().any() or (isinstance(tensor, torch.nn.Parameter) and tensor.isinf().any()):
+                raise ExportError(f"{name}: expected finite values, found {'NaN' if tensor.isnan().any() else 'infinite ones'}")
             if tensor.dtype != torch.float32 and name not in self._buffers:
                 raise ExportError(f"{name}: expected values of float32, found {tensor.dtype}")
             if not tensor.is_floating_point() and not torch.equal(tensor.float().to(tensor.dtype), tensor):
@@ -390,7 +393,8 @@ class GraphBuilder:
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         for name, tensor in self.own.items():
-            yield name, tensor if name.endswith("num_batches_tracked") else tensor.float()
+            # gaccd reads finite values alone; of buffers, infinite ones become the largest.
+            yield name, tensor if name.endswith("num_batches_tracked") else tensor.float().clamp(-MAX_FLOAT, MAX_FLOAT)
 
     def min_table_rows(self, one: Input) -> int:
         """Number of rows of the smallest embedding table that reads this input, an upper bound of its ids; 0: there is none."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from . import export_volumes as volumes
-from .export_convert import Arguments, Converter, Converted, input_names, per_dimension, repeated, viewed
+from .export_convert import Arguments, Converter, Converted, input_names, per_dimension, repeated, scaled, shifted, sliced, viewed, with_samples
 from .export_graph import GraphBuilder
 from .export_types import Node
 
@@ -23,14 +23,11 @@ def _convolution(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     sizes = graph.sizes(node, graph.shape(a["input"]))
     if isinstance(a["padding"], str):
         raise graph.refuse(node, f"padding {a['padding']!r}, expected numbers")
-    if not isinstance(a["groups"], int):
-        raise graph.refuse(node, "its groups depend on the number of samples, expected a number; a product of each sample with a "
-                                 "kernel of its own may be written with matmul")
     x, weight, bias = input_names(graph, node, a["input"], a["weight"], a["bias"])
-    if any(not isinstance(size, int) for size in graph.shape(a["weight"])):
+    transposed, of_samples = "transposed" in a and bool(a["transposed"]), not isinstance(a["groups"], int)
+    if any(not isinstance(size, int) for size in graph.shape(a["weight"])) and not of_samples:
         raise graph.refuse(node, "its weight depends on the sample, expected one for all samples")
-    transposed = "transposed" in a and bool(a["transposed"])
-    if len(sizes) == 5:
+    if len(sizes) == 5 and not of_samples:
         three = {name: list(a[name]) for name in ("stride", "padding", "dilation", "output_padding")}
         y = (volumes.transposed if transposed else volumes.convolution)(graph, node, x, weight, three, a["groups"])
         return Node("add", [y, viewed(graph, node, bias, [graph.shape(node)[1], 1, 1, 1])], {}) if bias else y
@@ -40,6 +37,10 @@ def _convolution(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     attributes: dict[str, float | int | bool | list[int]] = {
         "stride": both("stride", 1), "padding": both("padding", 0), "dilation": both("dilation", 1), "groups": a["groups"],
     }
+    if of_samples:
+        if transposed or len(sizes) == 5:
+            raise graph.refuse(node, "a transposed convolution, or one of volumes, by kernels of each sample, expected kernels for all samples")
+        return _convolution_of_samples(graph, node, a, [x, weight, bias], attributes)
     if transposed:
         attributes["output_padding"] = both("output_padding", 0)
     own = bias if not bias or graph.is_parameter(bias) else ""
@@ -50,6 +51,76 @@ def _convolution(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     if own == bias:
         return y
     return Node("add", [y, viewed(graph, node, bias, [graph.shape(node)[1], *[1] * (len(sizes) - 2)])], {})
+
+
+def _single_values(graph: GraphBuilder, node: Any, channels: int, kernel: list[int]) -> str:
+    """Kernels that each select one value below a window of a channel."""
+    count = math.prod(kernel)
+    return graph.constant(node, torch.eye(count).view(count, 1, *kernel).repeat(channels, 1, 1, 1))
+
+
+def _convolution_of_samples(graph: GraphBuilder, node: Any, a: Arguments, given: list[str],
+                            attributes: dict[str, float | int | bool | list[int]]) -> Converted:
+    """Kernels of each sample, whose channels are groups of [1, samples * channels, ..]: products with the values below windows."""
+    (one, channels, *area), (out, inputs, *kernel) = (graph.sizes(node, graph.shape(a[name])) for name in ("input", "weight"))
+    groups = graph.sizes(node, [a["groups"].meta["val"]])[0]
+    if one != 1 or max(channels, out, groups) >= 0:
+        raise graph.refuse(node, "its groups depend on the number of samples, expected an input [1, samples * channels, ..] and weights for each sample")
+    channels, out, groups = -channels, -out, -groups
+    area, kernel, result = [1] * (2 - len(area)) + area, [1] * (2 - len(kernel)) + kernel, graph.sizes(node)
+    x, weight, bias = given
+    windows = Node("conv2d", [viewed(graph, node, x, [-1, channels, *area]), _single_values(graph, node, channels, kernel), ""],
+                   {**attributes, "groups": channels})
+    values = inputs * math.prod(kernel)
+    columns = viewed(graph, node, graph.emit(node, windows), [-1, groups, values, math.prod(result[2:])])
+    rows = viewed(graph, node, weight, [-1, groups, out // groups, values])
+    y = graph.emit(node, Node("matmul", [rows, columns], {"transpose": False}))
+    y = graph.emit(node, Node("add", [y, viewed(graph, node, bias, [-1, groups, out // groups, 1])], {})) if bias else y
+    return viewed(graph, node, y, result)
+
+
+def _fold(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """A transposed convolution of each channel, which adds each value at its place of the window."""
+    x, (samples, values, _) = graph.value_name(node, a["self"]), graph.sizes(node, graph.shape(a["self"]))
+    kernel, stride, padding, dilation = (per_dimension(a[name], 2) for name in ("kernel_size", "stride", "padding", "dilation"))
+    spans = [size + 2 * pad - step * (taps - 1) - 1 for size, pad, step, taps in zip(a["output_size"], padding, dilation, kernel)]
+    blocks = [span // step + 1 for span, step in zip(spans, stride)]
+    channels = values // math.prod(kernel)
+    return Node("conv_transpose2d", [viewed(graph, node, x, [samples, values, *blocks]), _single_values(graph, node, channels, kernel), ""], {
+        "stride": stride, "padding": padding, "dilation": dilation, "groups": channels,
+        "output_padding": [span % step for span, step in zip(spans, stride)]})
+
+
+def _nearness(graph: GraphBuilder, node: Any, distance: str) -> str:
+    """max(0, 1 - |distance|), by comparisons, so that the gradient at whole numbers is that of PyTorch, of what follows."""
+    below = [graph.emit(node, Node("less", [distance], {"than": float(than)})) for than in (-1, 0, 1)]
+    parts = []
+    for sign, before, after in ((1, below[0], below[1]), (-1, below[1], below[2])):
+        within = graph.emit(node, Node("add", [after, scaled(graph, node, before, -1)], {}))
+        parts.append(graph.emit(node, Node("select", [shifted(graph, node, scaled(graph, node, distance, sign), 1), within], {})))
+    return graph.emit(node, Node("add", parts, {}))
+
+
+def _grid_sample(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """Products with the nearness of each point to each column, then to each row."""
+    if a["interpolation_mode"] != 0 or a["padding_mode"] not in (0, 1):
+        raise graph.refuse(node, "expected mode='bilinear' and padding_mode='zeros' or 'border'")
+    x, grid = (with_samples(graph, node, a[name], graph.value_name(node, a[name])) for name in ("input", "grid"))
+    samples, channels, *area = graph.sizes(node, graph.shape(a["input"]))
+    count = math.prod(graph.shape(node)[2:])
+    near = []
+    for place, size in zip((1, 0), area):
+        at = viewed(graph, node, sliced(graph, node, grid, 3, place, place + 1), [samples, 1, 1, count])
+        at = shifted(graph, node, scaled(graph, node, at, (size - a["align_corners"]) / 2), (size - 1) / 2)
+        if a["padding_mode"]:
+            at = graph.emit(node, Node("hardtanh", [at], {"least": 0.0, "most": size - 1.0}))
+        pixels = graph.constant(node, -torch.arange(size, dtype=torch.float32)[:, None])
+        near.append(_nearness(graph, node, graph.emit(node, Node("add", [at, pixels], {}))))
+    height, width = area
+    lines = viewed(graph, node, x, [samples, channels * height, width])
+    y = graph.emit(node, Node("matmul", [lines, viewed(graph, node, near[1], [samples, width, count])], {"transpose": False}))
+    y = graph.emit(node, Node("mul", [viewed(graph, node, y, [samples, channels, height, count]), near[0]], {}))
+    return viewed(graph, node, graph.emit(node, Node("sum", [y], {"dims": [2], "keepdim": False})), graph.sizes(node))
 
 
 def _upsample(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
@@ -92,7 +163,7 @@ def _upsample(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 
 IMAGES: dict[str, Converter] = {
-    **dict.fromkeys(("conv1d", "conv2d", "convolution"), _convolution),
+    **dict.fromkeys(("conv1d", "conv2d", "convolution"), _convolution), "col2im": _fold, "grid_sampler_2d": _grid_sample,
     **dict.fromkeys(("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d", "upsample_bilinear2d",
                      "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"), _upsample),
 }

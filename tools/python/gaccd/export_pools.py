@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 import torch
 
-from .export_convert import Arguments, Converter, Converted, per_dimension, repeated, viewed
+from .export_convert import Arguments, Converter, Converted, per_dimension, repeated, sliced, viewed
 from .export_graph import GraphBuilder
 from .export_types import HIDDEN, Node
 
@@ -135,13 +135,26 @@ def _adaptive_avg_pool(p: _Pooling) -> str:
 
 
 def _adaptive_max_pool(p: _Pooling) -> str:
-    """Windows of equal size; ExportError if the sizes do not divide."""
     before, after = p.sizes[2:], p.result[2:]
     if any(size % count for size, count in zip(before, after)):
-        made, given = (" x ".join(map(str, of)) for of in (after, before))
-        raise p.graph.refuse(p.node, f"makes {made} of {given}, expected sizes that divide")
+        return _windows_of_any_size(p)
     kernel = [size // count for size, count in zip(before, after)]
     return p.pooled(p.x, p.sizes, _Windows(kernel, kernel, [0] * len(kernel), [1] * len(kernel)), "max_pool2d", {})
+
+
+def _windows_of_any_size(p: _Pooling) -> str:
+    """The maxima of each window by themselves, over the last dimension first."""
+    x, sizes = p.x, list(p.sizes)
+    for dim in range(len(sizes) - 1, 1, -1):
+        size, count, found = sizes[dim], p.result[dim], []
+        for place in range(count):
+            first, last = place * size // count, -(-(place + 1) * size // count)
+            part = sliced(p.graph, p.node, x, dim, first, last)
+            rows = p.viewed(part, [sizes[0], math.prod(sizes[1:dim]), last - first, math.prod(sizes[dim + 1:])])
+            window = _Windows([last - first, 1], [last - first, 1], [0, 0], [1, 1])
+            found.append(p.viewed(p.emit("max_pool2d", rows, vars(window)), [*sizes[:dim], 1, *sizes[dim + 1:]]))
+        x, sizes[dim] = p.graph.emit(p.node, Node("cat", found, {"dim": dim})) if count > 1 else found[0], count
+    return x
 
 
 POOLS: dict[str, Converter] = {

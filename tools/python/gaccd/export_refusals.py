@@ -71,6 +71,8 @@ def reason(error: Exception, model: torch.nn.Module) -> str:
         way = "; compute with the new value instead, as w = self.weight.clamp(0, 1)"
     elif "batch" in text and re.search("[Cc]onstraint|specializ|Dim", text):
         first, way = "it works for one number of samples alone", "; take x.shape[0] instead of a number"
+        if " // " in text:  # the number of parts of a chunk
+            way += ", and instead of torch.cat of several inputs over the samples and chunk call the layers for each input"
     elif "FakeTensor" in text and any(isinstance(module, torch.nn.RNNBase) for module in model.modules()):
         way = "; leave pack_padded_sequence out and take the last step of each sample by x[torch.arange(x.shape[0]), lengths - 1]"
     return first + where + way + _config_advice(model) + experts_advice(model)

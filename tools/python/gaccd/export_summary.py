@@ -92,7 +92,8 @@ def _flops(node: Any) -> float:
     name = node.target._schema.name.rpartition("::")[2] if hasattr(node.target, "_schema") else ""
     if name not in PRODUCTS:
         return 0.0
-    shapes: list[list[Any]] = [list(one.meta["val"].shape) for one in node.args if isinstance(one, torch.fx.Node)]
+    shapes: list[list[Any]] = [list(one.meta["val"].shape) for one in node.args
+                               if isinstance(one, torch.fx.Node) and isinstance(one.meta["val"], torch.Tensor)]
     values = _per_sample(node.meta["val"].shape)
     if name == "scaled_dot_product_attention":
         return float(2.0 * values * shapes[1][-2] + 2.0 * _per_sample(shapes[0]) * shapes[1][-2])

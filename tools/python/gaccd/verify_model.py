@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 
 from .export_types import ExportError
 from .export_evaluation import without_dropout
+from .export_graph import MAX_FLOAT
 from .export_lengths import copied
 from .export_model import DATA_NAMES, iterate_outputs, state_tensors
 from .export_refusals import reason
@@ -183,7 +184,7 @@ def _in_pytorch(model: torch.nn.Module, kind: torch.dtype, inputs: list[_Input],
     for name, parameter in trained:
         results[name] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.to_dense()
     state = dict(judged.state_dict())
-    results.update((name, state[name]) for name, buffer in judged.named_buffers() if name in state and buffer.is_floating_point())
+    results.update((name, state[name].clamp(-MAX_FLOAT, MAX_FLOAT)) for name, buffer in judged.named_buffers() if name in state and buffer.is_floating_point())
     return {name: value.detach().double() for name, value in results.items()}
 
 
