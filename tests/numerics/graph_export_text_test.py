@@ -63,6 +63,16 @@ class Gradients(Exported):
         self.head.register_full_backward_hook(lambda *_: None)
         self.assertIn("f: has a backward hook", self.refusal(Calls(lambda m, x: m.f(x), f=self.head), self.x))
 
+    def test_integers_of_values_without_a_gradient(self):
+        def of_best(model, x):
+            y = model.g(x)
+            with torch.no_grad():
+                places = model.t(x).topk(3).indices
+            return model.f(y * torch.zeros_like(y).scatter(1, places, 1.0) * (y.detach() > -1))
+        summary = self.check(Calls(of_best, f=self.head, g=nn.Linear(WIDTH, WIDTH), t=nn.Linear(WIDTH, WIDTH)), self.x)
+        self.assertEqual(list(summary.unused), ["t.weight", "t.bias"])
+        self.assertRegex((self.dir / "model" / "graph.txtpb").read_text(), r'name: "t.weight" size: \d+ size: \d+ frozen: true')
+
     def test_torch_checkpoint_is_exported(self):
         from torch.utils.checkpoint import checkpoint
         self.check(Calls(lambda m, x: checkpoint(m.f, x, use_reentrant=False), f=self.head), self.x)
@@ -71,7 +81,7 @@ class Gradients(Exported):
         model = Calls(lambda m, x: m.f(x), f=self.head, unused=nn.Linear(3, 2))
         summary = self.check(model, self.x)
         self.assertEqual(summary.unused, {"unused.weight": 6, "unused.bias": 2})
-        self.assertRegex(str(summary), r"trains +85 of 93 .*\nunused +unused.weight, unused.bias: the output does not depend")
+        self.assertRegex(str(summary), r"trains +85 of 93 .*\nunused +unused.weight, unused.bias: no gradient reaches")
 
 
 class Layers(Exported):

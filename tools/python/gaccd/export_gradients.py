@@ -66,6 +66,20 @@ def refuse_own_gradients(model: torch.nn.Module) -> Iterator[None]:
         torch.inference_mode.__enter__, torch.inference_mode.__exit__ = enter, leave
 
 
+def gives_integers_alone(node: Any) -> bool:
+    """Whether only integers and masks, which have no gradient, are computed from the value."""
+    seen, left = set(), [node]
+    while left:
+        one = left.pop()
+        value = one.meta.get("val")
+        if one.op == "output":
+            return False
+        if one not in seen and not (isinstance(value, torch.Tensor) and not value.is_floating_point()):
+            seen.add(one)
+            left += one.users
+    return True
+
+
 def check_no_grad(model: torch.nn.Module, program: Any) -> None:
     """Refuses models that stop gradients. Called before decompositions, which remove the marks."""
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
@@ -78,7 +92,7 @@ def check_no_grad(model: torch.nn.Module, program: Any) -> None:
             continue
         if str(node.target).startswith("aten.detach_."):
             raise _stopped("Tensor.detach_() of", model, node)
-        if "set_grad_enabled" in str(node.target) and node.args[0] is False:
+        if "set_grad_enabled" in str(node.target) and node.args[0] is False and not (len(node.args) > 1 and gives_integers_alone(node)):
             users = [one for one in program.graph.nodes if node in one.all_input_nodes]
             raise _stopped("torch.no_grad() or inference_mode() over", model, users[0] if users and not source_location(node) else node)
 
