@@ -9,7 +9,7 @@ from typing import Any, Iterator
 
 import torch
 
-from .export_types import TORCH, ExportError, source_location
+from .export_types import TORCH, ExportError, is_discrete, source_location
 
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -71,10 +71,9 @@ def gives_integers_alone(node: Any) -> bool:
     seen, left = set(), [node]
     while left:
         one = left.pop()
-        value = one.meta.get("val")
         if one.op == "output":
             return False
-        if one not in seen and not (isinstance(value, torch.Tensor) and not value.is_floating_point()):
+        if one not in seen and not is_discrete(one):
             seen.add(one)
             left += one.users
     return True

@@ -7,7 +7,7 @@ from typing import Any, Iterator, Mapping
 
 import torch
 
-from .export_types import HIDDEN, SAMPLES, ExportError, Input, Node, Refused, SampleMask, Uniform, is_random, source_location
+from .export_types import HIDDEN, SAMPLES, Complex, ExportError, Input, Node, Refused, SampleMask, Uniform, is_discrete, is_random, source_location
 
 MAX_CONSTANT = 1 << 24  # values
 PREDICTIONS = ("logits", "prediction_logits", "prediction_outputs")  # among several outputs with names
@@ -80,7 +80,7 @@ class GraphBuilder:
             raise value.error
         if isinstance(value, (SampleMask, Uniform)):
             raise self.refuse(value.drawn, "draws random numbers; gaccd draws those of dropout, by sample, and no others")
-        raise self.refuse(node, f"takes {value!r}, expected a value")
+        raise self.refuse(node, "takes complex values" if isinstance(value, Complex) else f"takes {value!r}, expected a value")
 
     def keep_ids(self, made: str, of: str) -> str:
         """Marks `made` as ids if `of` is, after ids were moved or selected."""
@@ -390,8 +390,7 @@ class GraphBuilder:
         reached, left = set(), [self.output_node]
         while left:
             node = left.pop()
-            value = node.meta.get("val")
-            if node not in reached and not (isinstance(value, torch.Tensor) and not value.is_floating_point()):
+            if node not in reached and not is_discrete(node):
                 reached.add(node)
                 left += node.all_input_nodes
         return {self._names[node] for node in reached if node.op == "placeholder" and isinstance(self._names[node], str)}
