@@ -39,6 +39,9 @@ class Exported(unittest.TestCase):
 
 
 class Gradients(Exported):
+    def test_functions_with_the_gradient_of_their_forward(self):
+        self.check(Calls(lambda m, x: m.f(Swish.apply(m.g(x))), f=self.head, g=nn.Linear(WIDTH, WIDTH)), self.x)
+
     def test_functions_with_a_backward_of_their_own_are_refused(self):
         class Reversed(torch.autograd.Function):
             @staticmethod
@@ -50,6 +53,9 @@ class Gradients(Exported):
                 return -gradient
         model = Calls(lambda m, x: m.f(Reversed.apply(m.g(x))), f=self.head, g=nn.Linear(WIDTH, WIDTH))
         self.assertRegex(self.refusal(model, self.x), r"Reversed: a torch.autograd.Function .* called at graph_export_text_test.py:\d+")
+        swish = type("Swish", (Swish,), {"backward": staticmethod(lambda ctx, gradient: Swish.backward(ctx, gradient).clamp(-100, 100))})
+        self.assertIn("Swish: a torch.autograd.Function with a backward that is not the gradient", self.refusal(
+            Calls(lambda m, x: m.f(swish.apply(x)), f=self.head), self.x))
         x = torch.ones(2, requires_grad=True)
         Reversed.apply(x).sum().backward()
         self.assertEqual(x.grad.tolist(), [-1, -1])
@@ -350,7 +356,18 @@ def define_models():
 
         def forward(self, input_ids, attention_mask):
             return self.function(self, self.e(input_ids), attention_mask, input_ids)
-    return Calls, OfTexts
+
+    class Swish(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x.sigmoid()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            x, = ctx.saved_tensors
+            return gradient * x.sigmoid() * (1 + x * (1 - x.sigmoid()))
+    return Calls, OfTexts, Swish
 
 
 if __name__ == "__main__":
@@ -358,5 +375,5 @@ if __name__ == "__main__":
     import torch
     from torch import nn
     GACCD = sys.argv[1]
-    Calls, OfTexts = define_models()
+    Calls, OfTexts, Swish = define_models()
     unittest.main(argv=sys.argv[:1])
