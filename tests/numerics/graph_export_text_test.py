@@ -217,6 +217,17 @@ class Layers(Exported):
     def test_a_class_for_each_token(self):
         self.check(OfTexts(lambda m, x, _, __: m.f(x)), self.texts)
 
+        class Decoder(nn.Module):
+            """With inputs of other names."""
+            def __init__(self):
+                super().__init__()
+                self.e, self.f = nn.Embedding(30, WIDTH), nn.Linear(WIDTH, CLASSES)
+
+            def forward(self, input_ids, decoder_input_ids):
+                return self.f(self.e(decoder_input_ids) * self.e(input_ids).mean(1, keepdim=True))
+        ids = self.texts["input_ids"]
+        self.check(Decoder(), {"input_ids": ids, "decoder_input_ids": ids[:, :5]})
+
     def test_the_number_of_samples_is_no_value(self):
         """In training alone, where the prediction of evaluation does not show it. Sizes may depend on it."""
         for formula in (lambda y: y / y.shape[0], lambda y: y * y.shape[0] ** 0.5, lambda y: y + torch.full((1,), y.shape[0]),
