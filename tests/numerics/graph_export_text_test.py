@@ -223,10 +223,9 @@ class Layers(Exported):
                 super().__init__()
                 self.e, self.f = nn.Embedding(30, WIDTH), nn.Linear(WIDTH, CLASSES)
 
-            def forward(self, input_ids, decoder_input_ids):
-                return self.f(self.e(decoder_input_ids) * self.e(input_ids).mean(1, keepdim=True))
-        ids = self.texts["input_ids"]
-        self.check(Decoder(), {"input_ids": ids, "decoder_input_ids": ids[:, :5]})
+            def forward(self, input_ids, attention_mask, decoder_input_ids):
+                return self.f(self.e(decoder_input_ids) * (self.e(input_ids) * attention_mask[..., None]).mean(1, keepdim=True))
+        self.check(Decoder(), {**self.texts, "decoder_input_ids": self.texts["input_ids"][:, :5]})
 
     def test_the_number_of_samples_is_no_value(self):
         """In training alone, where the prediction of evaluation does not show it. Sizes may depend on it."""

@@ -392,7 +392,8 @@ def verify(model: torch.nn.Module, path: str | os.PathLike[str], *, inputs: Mapp
 
 def _save(folder: str, inputs: list[_Input], tensors: list[torch.Tensor], labels: torch.Tensor) -> None:
     import numpy
+    as_lengths = not labels.is_floating_point() and {one.name for one in inputs} <= TEXTS
     for one, tensor in zip(inputs, tensors):
-        values = tensor.sum(1) if one.is_mask and not labels.is_floating_point() else tensor  # lengths of texts
+        values = tensor.sum(1) if one.is_mask and as_lengths else tensor
         numpy.save(os.path.join(folder, f"{one.name}.npy"), values.numpy().astype("i4" if one.ids else "f4"))
     numpy.save(os.path.join(folder, "labels.npy"), labels.numpy())
