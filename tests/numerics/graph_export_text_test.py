@@ -39,6 +39,9 @@ class Exported(unittest.TestCase):
 
 
 class Gradients(Exported):
+    def test_functions_with_the_gradient_of_their_forward(self):
+        self.check(Calls(lambda m, x: m.f(Swish.apply(m.g(x))), f=self.head, g=nn.Linear(WIDTH, WIDTH)), self.x)
+
     def test_functions_with_a_backward_of_their_own_are_refused(self):
         class Reversed(torch.autograd.Function):
             @staticmethod
@@ -50,6 +53,9 @@ class Gradients(Exported):
                 return -gradient
         model = Calls(lambda m, x: m.f(Reversed.apply(m.g(x))), f=self.head, g=nn.Linear(WIDTH, WIDTH))
         self.assertRegex(self.refusal(model, self.x), r"Reversed: a torch.autograd.Function .* called at graph_export_text_test.py:\d+")
+        swish = type("Swish", (Swish,), {"backward": staticmethod(lambda ctx, gradient: Swish.backward(ctx, gradient).clamp(-100, 100))})
+        self.assertIn("Swish: a torch.autograd.Function with a backward that is not the gradient", self.refusal(
+            Calls(lambda m, x: m.f(swish.apply(x)), f=self.head), self.x))
         x = torch.ones(2, requires_grad=True)
         Reversed.apply(x).sum().backward()
         self.assertEqual(x.grad.tolist(), [-1, -1])
@@ -63,6 +69,16 @@ class Gradients(Exported):
         self.head.register_full_backward_hook(lambda *_: None)
         self.assertIn("f: has a backward hook", self.refusal(Calls(lambda m, x: m.f(x), f=self.head), self.x))
 
+    def test_integers_of_values_without_a_gradient(self):
+        def of_best(model, x):
+            y = model.g(x)
+            with torch.no_grad():
+                places = model.t(x).topk(3).indices
+            return model.f(y * torch.zeros_like(y).scatter(1, places, 1.0) * (y.detach() > -1))
+        summary = self.check(Calls(of_best, f=self.head, g=nn.Linear(WIDTH, WIDTH), t=nn.Linear(WIDTH, WIDTH)), self.x)
+        self.assertEqual(list(summary.unused), ["t.weight", "t.bias"])
+        self.assertRegex((self.dir / "model" / "graph.txtpb").read_text(), r'name: "t.weight" size: \d+ size: \d+ frozen: true')
+
     def test_torch_checkpoint_is_exported(self):
         from torch.utils.checkpoint import checkpoint
         self.check(Calls(lambda m, x: checkpoint(m.f, x, use_reentrant=False), f=self.head), self.x)
@@ -71,7 +87,7 @@ class Gradients(Exported):
         model = Calls(lambda m, x: m.f(x), f=self.head, unused=nn.Linear(3, 2))
         summary = self.check(model, self.x)
         self.assertEqual(summary.unused, {"unused.weight": 6, "unused.bias": 2})
-        self.assertRegex(str(summary), r"trains +85 of 93 .*\nunused +unused.weight, unused.bias: the output does not depend")
+        self.assertRegex(str(summary), r"trains +85 of 93 .*\nunused +unused.weight, unused.bias: no gradient reaches")
 
 
 class Layers(Exported):
@@ -200,6 +216,16 @@ class Layers(Exported):
 
     def test_a_class_for_each_token(self):
         self.check(OfTexts(lambda m, x, _, __: m.f(x)), self.texts)
+
+        class Decoder(nn.Module):
+            """With inputs of other names."""
+            def __init__(self):
+                super().__init__()
+                self.e, self.f = nn.Embedding(30, WIDTH), nn.Linear(WIDTH, CLASSES)
+
+            def forward(self, input_ids, attention_mask, decoder_input_ids):
+                return self.f(self.e(decoder_input_ids) * (self.e(input_ids) * attention_mask[..., None]).mean(1, keepdim=True))
+        self.check(Decoder(), {**self.texts, "decoder_input_ids": self.texts["input_ids"][:, :5]})
 
     def test_the_number_of_samples_is_no_value(self):
         """In training alone, where the prediction of evaluation does not show it. Sizes may depend on it."""
@@ -340,7 +366,18 @@ def define_models():
 
         def forward(self, input_ids, attention_mask):
             return self.function(self, self.e(input_ids), attention_mask, input_ids)
-    return Calls, OfTexts
+
+    class Swish(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x.sigmoid()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            x, = ctx.saved_tensors
+            return gradient * x.sigmoid() * (1 + x * (1 - x.sigmoid()))
+    return Calls, OfTexts, Swish
 
 
 if __name__ == "__main__":
@@ -348,5 +385,5 @@ if __name__ == "__main__":
     import torch
     from torch import nn
     GACCD = sys.argv[1]
-    Calls, OfTexts = define_models()
+    Calls, OfTexts, Swish = define_models()
     unittest.main(argv=sys.argv[:1])

@@ -251,21 +251,16 @@ class GraphOperations(ExportTest):
         self.assertIn("over 300 places, expected at most 256", self.refusal(lambda m, y: y.repeat(1, 50).sort(1)[0][:, :6]))
         self.assertIn("over all dimensions", self.refusal(lambda m, y: y * y.argmax()))
 
-    def test_experts_of_transformers(self):
-        try:
-            import transformers
-        except ImportError:
-            self.skipTest("transformers is not installed")
-        sizes = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24,
-                 "max_position_embeddings": 12, "num_key_value_heads": 1, "num_experts_per_tok": 2}
-        ids = {"input_ids": torch.randint(40, (2, 9))}
-        for experts in ("eager", "grouped_mm", "batched_mm"):
-            model = transformers.MixtralForCausalLM(transformers.MixtralConfig(**sizes, num_local_experts=4, experts_implementation=experts))
-            if experts == "batched_mm":
-                self.check_model(model, ids)
-                continue
-            with self.assertRaisesRegex(gaccd_export.ExportError, "experts_implementation='batched_mm'"):
-                gaccd_export.export(model, ids, self.dir / "refused")
+    def test_products_of_complex_values(self):
+        def turned(by):
+            def made(m, y):
+                z = torch.view_as_complex(y.reshape(-1, 3, 2))
+                return torch.view_as_real(z * by(m, z)).flatten(1)
+            return made
+        angles = torch.polar(torch.ones(3), torch.randn(3))
+        self.check({"angles": turned(lambda m, z: angles[None]), "square": turned(lambda m, z: z),
+                    "weights": turned(lambda m, z: torch.view_as_complex(m.weight.view(3, 2)))})
+        self.assertIn("add.Tensor: is not supported of complex values", self.refusal(turned(lambda m, z: z + angles)))
 
     def test_nothing_is_seen_of_what_where_does_not_choose(self):
         """As large values are infinite in single precision, and their differences NaN."""

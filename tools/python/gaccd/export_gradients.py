@@ -9,8 +9,9 @@ from typing import Any, Iterator
 
 import torch
 
-from .export_types import TORCH, ExportError, source_location
+from .export_types import SAMPLES, TORCH, ExportError, is_discrete, source_location
 
+TRIED = 3  # draws of values
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -21,6 +22,41 @@ def _line() -> str:
 
 def _is_torch_module(name: str) -> bool:
     return name == "torch" or name.startswith("torch.")
+
+
+class _Context:
+    """Takes what forward keeps for backward."""
+    def save_for_backward(self, *_: torch.Tensor) -> None:
+        pass
+
+    def set_materialize_grads(self, _: bool) -> None:
+        pass
+
+
+def _forward(cls: Any, args: Any) -> Any:
+    own = cls.setup_context is torch.autograd.Function.setup_context
+    return cls.forward(*([_Context()] if own else []), *args)
+
+
+def _has_gradient_of_forward(cls: Any, args: Any) -> bool:
+    """Whether backward gives the gradients of the operations of forward, tried for values and gradients from 1e-9 to 1e9."""
+    def drawn(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        sizes = [size if isinstance(size, int) else SAMPLES for size in value.shape]
+        return (10 ** (18 * torch.rand(sizes, generator=random).double() - 9)) * (torch.rand(sizes, generator=random) - 0.5).sign()
+    random, tensors = torch.Generator().manual_seed(0), [one for one in args if isinstance(one, torch.Tensor)]
+    if not tensors or not all(one.is_floating_point() for one in tensors) or any(isinstance(one, torch.SymInt) for one in args):
+        return False
+    for _ in range(TRIED):
+        given = [drawn(one) for one in args]
+        inputs = [one.requires_grad_() for one in given if isinstance(one, torch.Tensor)]
+        y, expected = cls.apply(*given), _forward(cls, given)
+        gradient = drawn(expected)
+        for one, other in zip((y, *torch.autograd.grad(y, inputs, gradient)), (expected, *torch.autograd.grad(expected, inputs, gradient))):
+            if not torch.allclose(one, other, rtol=1e-4, atol=1e-12 * float(other.detach().abs().max())):
+                return False
+    return True
 
 
 @contextlib.contextmanager
@@ -38,11 +74,16 @@ def refuse_own_gradients(model: torch.nn.Module) -> Iterator[None]:
     apply, register_hook = torch.autograd.Function.__dict__["apply"], torch.Tensor.register_hook
     enter, leave = torch.inference_mode.__enter__, torch.inference_mode.__exit__
 
+    called: list[tuple[Any, Any, str]] = []  # functions with a backward of their own, their arguments, and the line
+
     def checked_apply(cls: type, *args: Any, **kwargs: Any) -> Any:
-        if not _is_torch_module(cls.__module__):
-            raise ExportError(f"{cls.__qualname__}: a torch.autograd.Function with a backward of its own, which gaccd cannot follow; "
-                              f"write it with operations of PyTorch; it is called at {_line()}")
-        return apply.__get__(None, cls)(*args, **kwargs)
+        if _is_torch_module(cls.__module__):
+            return apply.__get__(None, cls)(*args, **kwargs)
+        called.append((cls, args, _line()))
+        try:
+            return _forward(cls, args)
+        except Exception as error:  # of many kinds, by the function
+            raise _other_gradient(*called[-1]) from error
 
     def checked_hook(tensor: torch.Tensor, hook: Any) -> Any:
         if not _is_torch_module(getattr(hook, "__module__", None) or ""):
@@ -64,6 +105,31 @@ def refuse_own_gradients(model: torch.nn.Module) -> Iterator[None]:
         torch.autograd.Function.apply = apply
         torch.Tensor.register_hook = register_hook
         torch.inference_mode.__enter__, torch.inference_mode.__exit__ = enter, leave
+    for cls, args, line in called:
+        try:
+            same = _has_gradient_of_forward(cls, args)
+        except Exception as error:  # of many kinds, by the function
+            raise _other_gradient(cls, args, line) from error
+        if not same:
+            raise _other_gradient(cls, args, line)
+
+
+def _other_gradient(cls: Any, _: Any, line: str) -> ExportError:
+    return ExportError(f"{cls.__qualname__}: a torch.autograd.Function with a backward that is not the gradient of its forward, which gaccd "
+                       f"cannot follow; write it with operations of PyTorch; it is called at {line}")
+
+
+def gives_integers_alone(node: Any) -> bool:
+    """Whether only integers and masks, which have no gradient, are computed from the value."""
+    seen, left = set(), [node]
+    while left:
+        one = left.pop()
+        if one.op == "output":
+            return False
+        if one not in seen and not is_discrete(one):
+            seen.add(one)
+            left += one.users
+    return True
 
 
 def check_no_grad(model: torch.nn.Module, program: Any) -> None:
@@ -78,7 +144,7 @@ def check_no_grad(model: torch.nn.Module, program: Any) -> None:
             continue
         if str(node.target).startswith("aten.detach_."):
             raise _stopped("Tensor.detach_() of", model, node)
-        if "set_grad_enabled" in str(node.target) and node.args[0] is False:
+        if "set_grad_enabled" in str(node.target) and node.args[0] is False and not (len(node.args) > 1 and gives_integers_alone(node)):
             users = [one for one in program.graph.nodes if node in one.all_input_nodes]
             raise _stopped("torch.no_grad() or inference_mode() over", model, users[0] if users and not source_location(node) else node)
 

@@ -7,7 +7,7 @@ from typing import Any, Iterator, Mapping
 
 import torch
 
-from .export_types import HIDDEN, SAMPLES, ExportError, Input, Node, Refused, SampleMask, Uniform, is_random, source_location
+from .export_types import HIDDEN, SAMPLES, Complex, ExportError, Input, Node, Refused, SampleMask, Uniform, is_discrete, is_random, source_location
 
 MAX_CONSTANT = 1 << 24  # values
 MAX_FLOAT = torch.finfo(torch.float32).max
@@ -48,6 +48,7 @@ class GraphBuilder:
         self._buffers = {self._canonical[name] for name in self._buffers if name in self._canonical}
         self._add_placeholders()
         self.output = self._convert_nodes(convert)
+        self._reached = self._reached_by_gradients()
         self._check_weights()
         self._check_changes()
 
@@ -80,7 +81,7 @@ class GraphBuilder:
             raise value.error
         if isinstance(value, (SampleMask, Uniform)):
             raise self.refuse(value.drawn, "draws random numbers; gaccd draws those of dropout, by sample, and no others")
-        raise self.refuse(node, f"takes {value!r}, expected a value")
+        raise self.refuse(node, "takes complex values" if isinstance(value, Complex) else f"takes {value!r}, expected a value")
 
     def keep_ids(self, made: str, of: str) -> str:
         """Marks `made` as ids if `of` is, after ids were moved or selected."""
@@ -376,8 +377,24 @@ class GraphBuilder:
         return name in self._buffers or not any(name in node.inputs for _, node, _ in self.nodes)
 
     def unused(self) -> dict[str, torch.Tensor]:
-        """Trainable parameters that the output does not depend on; they keep their values."""
-        return {name: tensor for name, tensor in self.own.items() if tensor.requires_grad and self.is_kept(name)}
+        """Trainable parameters without a gradient: the output does not depend on them, or by integers and masks alone; they keep their values."""
+        return {name: tensor for name, tensor in self.own.items() if tensor.requires_grad and not self._has_gradient(name)}
+
+    def is_frozen(self, name: str) -> bool:
+        return not self.own[name].requires_grad or not self._has_gradient(name)
+
+    def _has_gradient(self, name: str) -> bool:
+        return name in self._reached and not self.is_kept(name)
+
+    def _reached_by_gradients(self) -> set[Any]:
+        """The names of what the output depends on by floating-point values."""
+        reached, left = set(), [self.output_node]
+        while left:
+            node = left.pop()
+            if node not in reached and not is_discrete(node):
+                reached.add(node)
+                left += node.all_input_nodes
+        return {self._names[node] for node in reached if node.op == "placeholder" and isinstance(self._names[node], str)}
 
     def _check_weights(self) -> None:
         for name, tensor in self.own.items():

@@ -8,6 +8,7 @@ import torch
 
 from .export_convert import Arguments, Converter, Converted, full, input_names, inverted, repeated, scaled, sliced, viewed, with_samples
 from .export_data import ones_at
+from .export_gradients import gives_integers_alone
 from .export_graph import GraphBuilder
 from .export_types import HIDDEN, Node
 from .export_stacks import joins_samples, stack, stacked
@@ -20,7 +21,7 @@ def _same(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 
 def _detach(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    if graph.depends_on_trained(node):
+    if graph.depends_on_trained(node) and not gives_integers_alone(node):
         raise graph.refuse(node, "stops a gradient, which gaccd cannot; freeze parameters by requires_grad_(False) instead")
     return graph.raw_value_name(node, node.args[0])
 

@@ -13,11 +13,12 @@ import torch
 from safetensors.torch import save_file
 
 from .export_evaluation import difference_in_evaluation
+from .export_experts import all_experts, experts_advice
 from .export_gradients import check_no_grad, refuse_own_gradients
 from .export_graph import PREDICTIONS, GraphBuilder
 from .export_lengths import Reference, max_magnitude, shorter_graphs
 from .export_ops import WHOLE_OPS
-from .export_refusals import experts_advice, quietly, reason
+from .export_refusals import quietly, reason
 from .export_summary import Summary, summarize
 from .export_text import graph_text
 from .export_types import ExportError, Input
@@ -77,7 +78,7 @@ def _build(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[
            inputs: Mapping[str, str], others: GraphBuilder | None = None) -> GraphBuilder:
     tensors = [*args, *kwargs.values()]
     _check_memory(state_tensors(model))
-    with _training(model), refuse_own_gradients(model):
+    with _training(model), all_experts(model), refuse_own_gradients(model):
         program = _capture(model, args, kwargs)
     names = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
     named = [Input(name, _data_name(name, tensor, len(tensors), inputs), tensor) for name, tensor in zip(names, tensors)]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from .export_attention import attention
+from .export_complex import COMPLEX, OF_COMPLEX
 from .export_convert import Arguments, Converter, Converted, input_names, permuted, scaled, viewed, with_samples
 from .export_formulas import FORMULAS
 from .export_graph import GraphBuilder
@@ -60,11 +61,12 @@ def convert(graph: GraphBuilder, node: Any) -> Converted:
     if not hasattr(node.target, "_schema"):
         raise graph.refuse(node, "is not supported")
     space, _, name = node.target._schema.name.partition("::")
-    converter = CONVERTERS.get(name) if space == "aten" else None
-    if converter is None:
-        raise graph.refuse(node, "is not supported" if space == "aten" else "is a custom operation, which gaccd has no "
-                                 "kernels for; write it with operations of PyTorch")
     value = node.meta.get("val")
+    is_complex = isinstance(value, torch.Tensor) and value.is_complex()
+    converter = (COMPLEX if is_complex else CONVERTERS).get(name) if space == "aten" else None
+    if converter is None:
+        raise graph.refuse(node, f"is not supported{' of complex values' if is_complex else ''}" if space == "aten" else
+                           "is a custom operation, which gaccd has no kernels for; write it with operations of PyTorch")
     if isinstance(value, torch.Tensor) and value.dtype in SMALL and not (name == "_to_copy" and node.args[0].meta["val"].dtype == torch.bool):
         raise graph.refuse(node, f"computes in {value.dtype}, which wraps where gaccd does not; compute in torch.int64")
     return _of_rank(graph, node, converter(graph, node, Arguments(node)))
@@ -184,7 +186,7 @@ def _random(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 
 CONVERTERS: dict[str, Converter] = {
-    **VALUES, **FORMULAS, **LAYOUT, **INDICES, **IMAGES, **POOLS, **NORMS, **ROUNDING, **SELECTION,
+    **VALUES, **FORMULAS, **LAYOUT, **INDICES, **IMAGES, **POOLS, **NORMS, **ROUNDING, **SELECTION, **OF_COMPLEX,
     **dict.fromkeys(("dropout", "native_dropout"), _dropout), **dict.fromkeys(("bmm", "mm"), _matmul),
     **dict.fromkeys(("rand", "rand_like"), _rand),
     **dict.fromkeys(("randn", "randn_like", "randint", "randint_like", "randperm", "normal", "normal_functional",

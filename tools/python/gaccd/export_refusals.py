@@ -13,6 +13,7 @@ from typing import Iterator
 
 import torch
 
+from .export_experts import experts_advice
 from .export_types import TORCH
 
 NOISY_LOGGER = "torch.fx.experimental.symbolic_shapes"
@@ -43,15 +44,6 @@ def _config_advice(model: torch.nn.Module) -> str:
         if getattr(config, "layerdrop", 0):
             found["config.layerdrop=0"] = None
     return f"; try {' and '.join(found)}" if found else ""
-
-
-def experts_advice(model: torch.nn.Module) -> str:
-    """Advice for mixture-of-experts models of transformers, whose loop over experts or sorted product cannot be exported."""
-    configs = [config for module in model.modules() if (config := getattr(module, "config", None)) is not None
-               and any(getattr(config, count, None) for count in ("num_experts", "num_local_experts", "n_routed_experts"))]
-    chosen = {getattr(config, "_experts_implementation", None) for config in configs}
-    return ("; the experts of this model may be the reason: experts_implementation='batched_mm' in its config selects their weights for "
-            "each token, with the memory of that") if chosen & {"eager", "grouped_mm"} else ""
 
 
 def reason(error: Exception, model: torch.nn.Module) -> str:

@@ -38,7 +38,7 @@ class Summary:
     functions: dict[str, int]  # gaccd's op -> number of nodes
     folded: int  # calls of PyTorch that depend on neither data nor parameters, evaluated as constants
     constants: int  # number of constant tensors in the graph
-    unused: dict[str, int]  # parameters that the output does not depend on -> number of values, not trained
+    unused: dict[str, int]  # trainable parameters without a gradient -> number of values, not trained
     lengths: list[int]  # lengths that texts are cut to, with a graph for each
     replaced: bool  # whether an exported model was replaced
     evaluation: float  # relative difference of outputs between evaluation and training
@@ -60,7 +60,7 @@ class Summary:
         lines += ["", f"reads      {reads}; predicts {self.output}",
                   f"trains     {self.parameters - self.frozen - sum(self.unused.values()):,} of {self.parameters:,} parameters, "
                   f"{self.buffers:,} values of buffers",
-                  *([f"unused     {_some(list(self.unused))}: the output does not depend on them, they keep their values"]
+                  *([f"unused     {_some(list(self.unused))}: no gradient reaches them, they keep their values"]
                     if self.unused else []),
                   f"FLOPs      {self.flops:,.0f} for a sample, forward, in products",
                   f"functions  {functions}",

@@ -42,6 +42,12 @@ class Uniform:
 
 
 @dataclasses.dataclass
+class Complex:
+    """A complex value: the name of that of floats, with a last dimension of real and imaginary parts."""
+    name: str
+
+
+@dataclasses.dataclass
 class Node:
     """A node of the file: its op, the names of its inputs, and its attributes."""
     op: str
@@ -53,6 +59,12 @@ class Node:
 class Refused:
     """A value that gaccd cannot compute but that depends on data only: an operation that uses it may be recognised as a whole."""
     error: ExportError
+
+
+def is_discrete(node: Any) -> bool:
+    """Whether the value is one of integers or masks, which have no gradient."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and not value.is_floating_point() and not value.is_complex()
 
 
 def is_random(node: Any) -> bool:

@@ -251,10 +251,10 @@ def _data_text(inputs: list[_Input], labels: torch.Tensor, classes: int) -> str:
             return f'tokens {{ tokens: {paths["tokens"]}{segments} labels: "labels.npy" vocabulary: {rows} classes: {classes} }}'
         if labels.dim() == 1:
             return f'npy {{ features: {paths["features"]} targets: "labels.npy" classes: {classes} }}'
-        return f'arrays {{ array {{ name: "features" path: {paths["features"]} }} array {{ name: "labels" path: "labels.npy" }} classes: {classes} }}'
     arrays = [f'array {{ name: "{one.name}" path: {paths[one.name]}{f" vocabulary: {one.rows}" if one.ids else ""} }}'
               for one in inputs]
-    return "arrays { " + " ".join(arrays) + ' array { name: "targets" path: "labels.npy" } }'
+    labelled = f'array {{ name: "labels" path: "labels.npy" }} classes: {classes}' if classes else 'array { name: "targets" path: "labels.npy" }'
+    return f"arrays {{ {' '.join(arrays)} {labelled} }}"
 
 
 def _in_gaccd(folder: str, weights: dict[str, torch.Tensor], samples: int, data: str, loss: str, trained: set[str],
@@ -350,9 +350,9 @@ class _Compared:
         with torch.no_grad(), _explained(self.model):
             shape = _calls(copied(self.model).eval(), self.inputs, tensors, self.names).shape
         names = [one.name for one in self.inputs]
-        has_classes = (set(names) <= TEXTS or names == ["features"]) and shape[-1] > 1
+        has_classes = (len(shape) == 3 or set(names) <= TEXTS or names == ["features"]) and shape[-1] > 1
         if len(shape) == 3 and not has_classes:
-            raise ExportError("verify: a model that predicts a row of classes for each token is compared where it reads tokens or features alone")
+            raise ExportError("verify: predictions of one value for each token are not compared; those of several are, as of classes")
         return (torch.randint(shape[-1], shape[:-1]), shape[-1]) if has_classes else (torch.randn(shape), 0)
 
     def _in_gaccd(self, tensors: list[torch.Tensor], labels: torch.Tensor, classes: int, trained: set[str]) -> dict[str, torch.Tensor]:
@@ -373,7 +373,7 @@ def verify(model: torch.nn.Module, path: str | os.PathLike[str], *, inputs: Mapp
 
     path: the folder of export() for `model`, whose weights must not have changed since. inputs: as given to export().
     Dropout is disabled on both sides. The loss is cross-entropy with random labels, or the squared error for models with
-    their own input names. Differences only count if they also occur on other samples (seed + 1). GaccdError: gaccd
+    their own input names that predict no rows of several values. Differences only count if they also occur on other samples (seed + 1). GaccdError: gaccd
     rejected the model; ExportError: the model cannot be compared.
     """
     with open(os.path.join(path, "graph.txtpb"), encoding="utf-8") as file:
@@ -393,7 +393,8 @@ def verify(model: torch.nn.Module, path: str | os.PathLike[str], *, inputs: Mapp
 
 def _save(folder: str, inputs: list[_Input], tensors: list[torch.Tensor], labels: torch.Tensor) -> None:
     import numpy
+    as_lengths = not labels.is_floating_point() and {one.name for one in inputs} <= TEXTS
     for one, tensor in zip(inputs, tensors):
-        values = tensor.sum(1) if one.is_mask and not labels.is_floating_point() else tensor  # lengths of texts
+        values = tensor.sum(1) if one.is_mask and as_lengths else tensor
         numpy.save(os.path.join(folder, f"{one.name}.npy"), values.numpy().astype("i4" if one.ids else "f4"))
     numpy.save(os.path.join(folder, "labels.npy"), labels.numpy())

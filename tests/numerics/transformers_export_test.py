@@ -1,0 +1,42 @@
+"""Models of transformers, exported and compared with PyTorch: transformers_export_test.py GACCD
+
+Needs what graph_export_test.py needs, and transformers; is skipped otherwise.
+"""
+import sys
+import unittest
+
+from exporter import SKIPPED, ExportTest, open_exporter
+
+SIZES = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
+         "intermediate_size": 24, "max_position_embeddings": 12, "head_dim": 8}
+
+
+class Models(ExportTest):
+    def setUp(self):
+        super().setUp()
+        ids = torch.randint(4, 40, (2, 9))
+        self.ids = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+    def check(self, kind, **config):
+        """kind: of the config, such as Mixtral, whose model for the next token is exported."""
+        model = getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(**{**SIZES, **config}))
+        self.check_model(model, self.ids)
+        return (self.dir / "model" / "graph.txtpb").read_text()
+
+    def test_experts_compute_all_tokens(self):
+        few = {"num_local_experts": 4, "num_experts_per_tok": 2}
+        for experts in ("eager", "grouped_mm", "batched_mm"):
+            graph = self.check("Mixtral", **few, experts_implementation=experts)
+            self.assertEqual(graph.count('op: "embedding"'), 3 if experts == "batched_mm" else 1)  # as rows of tables for each token
+        self.check("GptOss", **few, layer_types=["full_attention"])  # with biases, and matrices [in, out]
+
+
+if __name__ == "__main__":
+    gaccd = open_exporter(__doc__)
+    import torch
+    try:
+        import transformers
+    except ImportError:
+        print("skipped: transformers is not installed")
+        sys.exit(SKIPPED)
+    unittest.main(argv=sys.argv[:1])
