@@ -353,6 +353,7 @@ TEST_F(ReportTest, RunWithoutEventsHasReport) {
   EXPECT_EQ(FirstRun(page, "phase"), R"("starting")");
   EXPECT_EQ(FirstRun(page, "next_command"), StrCat("\"gaccd status --watch ", run.path(), "\""));
   EXPECT_THAT(FirstRun(page, "notes"), HasSubstr("attempt 000-1 has no events"));
+  EXPECT_EQ(FirstRun(page, "figures/attempts"), "1");
   EXPECT_THAT(FirstRun(page, "advice/0/en"), HasSubstr("nothing to do"));
   EXPECT_THAT(FirstRun(page, "advice/0/zh"), HasSubstr("无需操作：正在运行"));
   EXPECT_EQ(FirstRun(page, "curves/loss/pieces"), "[]");
