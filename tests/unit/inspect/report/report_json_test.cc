@@ -379,6 +379,24 @@ TEST_F(ReportTest, ShowsFiguresAndJobDifferencesOfSeveralRuns) {
               IsError(ErrorKind::kUsage, "--out"));
 }
 
+TEST_F(ReportTest, RunsOfOneNameAreNamedByTheirPaths) {
+  const RunFiles folder;
+  for (const char* run : {"x/a", "y/a", "y/b"}) {
+    folder.Append(StrCat(run, "/attempts/000-9/events.jsonl"), RunFiles::Line(0, "run_start", 1));
+  }
+  const std::string x = folder.Path("x/a");
+  const std::string y = folder.Path("y/a");
+  testing::internal::CaptureStdout();
+  const Status status =
+      RunReportCommand({.folders = {x, y, folder.Path("y/b")}, .out = folder.Path("report.html")});
+  (void)testing::internal::GetCapturedStdout();
+  ASSERT_TRUE(status.ok()) << status.message();
+  const std::string page = *ReadSmallFile(folder.Path("report.html"), ErrorKind::kData);
+  for (const std::string& name : {x, y, std::string("b")}) {
+    EXPECT_THAT(page, HasSubstr(StrCat(R"("name":")", name, "\"")));
+  }
+}
+
 TEST_F(ReportTest, NamesBestEvaluationAndExportCommand) {
   RunFiles run;
   run.Event("000-9", 0, "run_start");
