@@ -255,9 +255,8 @@ bool Suspects(const FailureFacts& facts, int rank) {
 
 Result<bool> WriteVerdictOnce(const std::string& attempt_dir, const RunIdentity& who,
                               const Verdict& verdict, unsigned mode) {
-  const char* level = verdict.exit == 0 ? "info" : "error";
   return CreateFileOnce(attempt_dir + "/verdict.json",
-                        EventJson(who, {Timestamp(), 1, level}, verdict) + "\n", mode);
+                        EventJson(who, {Timestamp(), 1, verdict.level()}, verdict) + "\n", mode);
 }
 
 namespace {

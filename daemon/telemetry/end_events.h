@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/telemetry/event_record.h"
@@ -73,6 +74,8 @@ struct Verdict {
   std::vector<int> lost_ranks = {};      // all suspects
   bool killed = false;                   // the first suspect has ended without a record
   std::int64_t memory_planned_bytes = 0;
+
+  [[nodiscard]] std::string_view level() const { return exit == 0 ? "info" : "error"; }
 
   static void VisitFields(auto& fields, auto& verdict) {
     fields.Text("verdict", verdict.verdict, kMaxWord);

@@ -92,7 +92,8 @@ class Example:
                        ranks=self.args.ranks)
 
     def events(self, kind):
-        lines = self.gaccd("logs", self.run, "--events", stdout=subprocess.PIPE).splitlines()
+        text = self.gaccd("logs", self.run, "--events", stdout=subprocess.PIPE)
+        lines = filter(None, text.split("\n"))  # str.splitlines() also cuts at U+2028 and others
         return [event for event in map(json.loads, lines) if event["ev"] == kind]
 
     def compare(self, what, expected, found, bound):

@@ -120,7 +120,8 @@ void LogLines(const RunMetrics& run, Samples& out) {
 
 void ExpectedEnd(const RunMetrics& run, Samples& out) {
   const auto& step = run.figures.step;
-  if (!step || run.state.exit) return;
+  // That of a previous attempt does not know when the newest one began.
+  if (!step || run.state.exit || step->attempt != run.state.attempt) return;
   if (const auto left = step->Number("eta_s")) out(SecondsSinceEpoch(step->at) + *left);
 }
 
@@ -161,7 +162,7 @@ constexpr Metric kMetrics[] = {
      [](const RunMetrics& run, Samples& out) {
        out(std::max<std::int64_t>(0, run.figures.attempts - 1));
      }},
-    {"gaccd_step", "gauge", "Updates applied to the current model.",
+    {"gaccd_step", "gauge", "Updates in the current model, skipped ones included.",
      [](const RunMetrics& run, Samples& out) { out(run.state.step); }},
     {"gaccd_steps_target", "gauge", "Updates of the whole training.",
      [](const RunMetrics& run, Samples& out) { out(run.state.steps_total); }},
@@ -217,8 +218,8 @@ constexpr Metric kMetrics[] = {
        for (const auto& [metric, value] : run.figures.evals) out("metric", metric, value);
      }},
     {"gaccd_nonfinite_total", "counter",
-     "Updates with a loss or gradient that was not finite, except for overflows of the fp16 loss "
-     "scale.",
+     "Updates that were done with a loss or gradient that was not finite, except for overflows of "
+     "the fp16 loss scale.",
      [](const RunMetrics& run, Samples& out) {
        out("what", "loss", run.figures.nonfinite_losses);
        out("what", "gradient", run.figures.nonfinite_gradients);

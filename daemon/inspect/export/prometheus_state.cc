@@ -168,7 +168,7 @@ Result<RunFigures> PrometheusState::ReadFigures(const std::string& folder) {
                                         {"figures", sum->ToJson()}};
     }
   }
-  return std::move(*sum).Finish();
+  return std::move(*sum).Finish(stream.attempts().size());
 }
 
 }  // namespace gaccd

@@ -50,8 +50,9 @@ void FigureSum::Add(const Event& event) {
     if (event.Find("value")) {
       constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
       const std::string metric(event.Text("metric"));
-      figures_.evals[metric] = event.Number("value").value_or(kNan);
-      eval_steps_[metric] = event.Whole("step").value_or(0);
+      std::vector<Evaluation>& known = evaluations_[metric];
+      if (known.size() == kKeptEvaluations) known.erase(known.begin());
+      known.push_back({event.Whole("step").value_or(0), event.Number("value").value_or(kNan)});
     }
   }
   const bool has_updates = event.name == "step" || event.name == "thinned";
@@ -65,7 +66,7 @@ double FigureSum::InitSeconds(WallTime until) const {
 }
 
 void FigureSum::CountOther(WallTime until) {
-  double other = SecondsBetween(*figures_.begin, until) - figures_.good_s;
+  double other = Elapsed(until) - figures_.good_s;
   for (const double bad : figures_.badput_s) other -= bad;
   Bad(Badput::kOther) += std::max(0.0, other);
 }
@@ -74,15 +75,17 @@ void FigureSum::BeginAttempt(const Event& event) {
   if (last_) {
     Bad(Badput::kInit) += InitSeconds(*last_);
     CountOther(*last_);
+    const double recovery_s = std::max(0.0, SecondsBetween(*last_, event.at));
+    Bad(Badput::kRecovery) += recovery_s;
+    earlier_s_ = Elapsed(*last_) + recovery_s;
   }
   attempt_ = event.attempt;
   attempt_begin_ = event.at;
   until_ = event.at;
   has_step_ = false;
   loaded_s_ = 0;
-  ++figures_.attempts;
+  last_ = event.at;
   if (!figures_.begin) figures_.begin = event.at;
-  if (last_) Bad(Badput::kRecovery) += std::max(0.0, SecondsBetween(*last_, event.at));
 }
 
 void FigureSum::RewindTo(std::int64_t step) {
@@ -94,7 +97,9 @@ void FigureSum::RewindTo(std::int64_t step) {
     Bad(Badput::kLostProgress) += done_s_.back();
   }
   if (figures_.target && figures_.target->Whole("step").value_or(0) > step) figures_.target.reset();
-  std::erase_if(figures_.evals, [&](const auto& eval) { return eval_steps_[eval.first] > step; });
+  for (auto& [metric, known] : evaluations_) {
+    while (!known.empty() && known.back().step > step) known.pop_back();
+  }
 }
 
 void FigureSum::AddSteps(const Event& event) {
@@ -158,9 +163,12 @@ std::optional<double> RunFigures::BatchNumber(const char* target_key, const char
   return plan ? plan->Number(plan_key) : std::nullopt;
 }
 
-RunFigures FigureSum::Finish() && {
-  RunFigures& figures = figures_;
-  if (last_) figures.elapsed_s = std::max(0.0, SecondsBetween(*figures.begin, *last_));
+RunFigures FigureSum::Finish(std::size_t attempts) && {
+  figures_.attempts = static_cast<std::int64_t>(attempts);
+  for (const auto& [metric, known] : evaluations_) {
+    if (!known.empty()) figures_.evals[metric] = known.back().value;
+  }
+  if (last_) figures_.elapsed_s = Elapsed(*last_);
   if (last_) Bad(Badput::kInit) += InitSeconds(until_);
   return std::move(figures_);
 }

@@ -38,8 +38,8 @@ struct RunFigures {
   std::optional<Event> step;
   std::optional<Event> save;
   std::optional<WallTime> begin;  // of the run
-  std::int64_t attempts = 0;
-  std::int64_t updates = 0;  // including repeated ones
+  std::int64_t attempts = 0;      // including those without events
+  std::int64_t updates = 0;       // including repeated ones
   std::int64_t lost_updates = 0;
   double samples = 0;
   double tokens = 0;
@@ -52,13 +52,13 @@ struct RunFigures {
   Histogram update_s;
   Histogram save_s;
   std::map<std::string, double> phase_s;  // "data", ...
-  std::map<std::string, double>
-      evals;  // the newest value of each metric, without lost ones; may be NaN
+  // The newest value of each metric, without lost ones; may be NaN.
+  std::map<std::string, double> evals;
   std::map<std::string, std::int64_t> stragglers;  // updates, by host
   std::map<std::string, std::int64_t> errors;      // failures of ranks, by ErrorKindName, "signal"
   std::map<std::string, std::int64_t> log_lines;   // "warning", "error"
-  double elapsed_s = 0;                            // from the first event to the last
-  double good_s = 0;  // of updates that count, without waiting for data
+  double elapsed_s = 0;  // of attempts and recoveries, as a clock may be set back between attempts
+  double good_s = 0;     // of updates that count, without waiting for data
   // good_s + badput_s = elapsed_s, except for the time since the newest event that explains it.
   std::array<double, kBadputNames.size()> badput_s{};
 
@@ -71,6 +71,12 @@ struct RunFigures {
 // Not thread-safe.
 class FigureSum {
  public:
+  // A value of a metric after so many updates.
+  struct Evaluation {
+    std::int64_t step = 0;
+    double value = 0;  // may be NaN
+  };
+
   // In the order of EventStream.
   void Add(const Event& event);
 
@@ -82,10 +88,12 @@ class FigureSum {
   // Whether an attempt went back to such an update, so that the figures are wrong.
   [[nodiscard]] bool went_back_too_far() const { return went_back_too_far_; }
 
-  [[nodiscard]] RunFigures Finish() &&;
+  // attempts: of the run, with those that have no events.
+  [[nodiscard]] RunFigures Finish(std::size_t attempts) &&;
 
  private:
   static constexpr std::size_t kKeptUpdates = 1000;  // in ToJson()
+  static constexpr std::size_t kKeptEvaluations = 16;
 
   template <typename Io, typename Sum>
   static void Describe(Io& io, Sum& sum);
@@ -93,6 +101,10 @@ class FigureSum {
   void BeginAttempt(const Event& event);
   // The time before the first update of the attempt; 0 after it, because AddSteps() added it.
   [[nodiscard]] double InitSeconds(WallTime until) const;
+  // The time of the run until then, which is in the current attempt.
+  [[nodiscard]] double Elapsed(WallTime until) const {
+    return earlier_s_ + SecondsBetween(attempt_begin_, until);
+  }
   // Adds the time of the run until then that is not explained otherwise.
   void CountOther(WallTime until);
   void AddSteps(const Event& event);
@@ -105,14 +117,16 @@ class FigureSum {
   // Useful time of each update that is not lost, from 1. NaN: not computed in these attempts.
   std::vector<double> done_s_;
   std::size_t unknown_ = 0;  // number of first elements of done_s_ that are unknown
-  std::map<std::string, std::int64_t> eval_steps_;  // number of updates before figures_.evals
+  // The newest ones of each metric that are not lost, as the next attempt may go back.
+  std::map<std::string, std::vector<Evaluation>> evaluations_;
   bool went_back_too_far_ = false;
   std::string attempt_;
   bool has_step_ = false;  // the attempt has an update
   WallTime attempt_begin_;
-  double loaded_s_ = 0;  // time of loading checkpoints in the attempt
-  WallTime until_;       // the time of the attempt is explained up to here
-  std::optional<WallTime> last_;
+  double earlier_s_ = 0;          // time of the run before that
+  double loaded_s_ = 0;           // time of loading checkpoints in the attempt
+  WallTime until_;                // the time of the attempt is explained up to here
+  std::optional<WallTime> last_;  // the last event of the attempt
 };
 
 }  // namespace gaccd

@@ -31,16 +31,24 @@ class Writer {
     return std::int64_t{value.time_since_epoch().count()};
   }
   static Json ToJson(const Event& value) { return Json::Array{value.attempt, value.line}; }
+  static Json ToJson(const FigureSum::Evaluation& value) {
+    return Json::Array{value.step, value.value};
+  }
   template <typename V>
   static Json ToJson(const std::map<std::string, V>& values) {
-    return Json::Object(values.begin(), values.end());
+    Json::Object object;
+    for (const auto& [key, value] : values) object.emplace_back(key, ToJson(value));
+    return object;
   }
   template <typename V, std::size_t n>
   static Json ToJson(const std::array<V, n>& values) {
     return Json::Array(values.begin(), values.end());
   }
-  static Json ToJson(const std::vector<double>& values) {
-    return Json::Array(values.begin(), values.end());
+  template <typename V>
+  static Json ToJson(const std::vector<V>& values) {
+    Json::Array array;
+    for (const V& value : values) array.push_back(ToJson(value));
+    return array;
   }
 
   Json::Object object_;
@@ -94,6 +102,11 @@ class Reader {
     value->attempt = texts[0];
     return true;
   }
+  static bool Read(const Json& json, FigureSum::Evaluation* value) {
+    const Json::Array* const list = json.array();
+    return list != nullptr && list->size() == 2 && Read(list->front(), &value->step) &&
+           Read(list->back(), &value->value);
+  }
   template <typename V>
   static bool Read(const Json& json, std::map<std::string, V>* values) {
     return json.object() != nullptr &&
@@ -108,7 +121,8 @@ class Reader {
              return Read(found, &value);
            });
   }
-  static bool Read(const Json& json, std::vector<double>* values) {
+  template <typename V>
+  static bool Read(const Json& json, std::vector<V>* values) {
     return json.array() != nullptr && std::ranges::all_of(*json.array(), [&](const Json& value) {
              return Read(value, &values->emplace_back());
            });
@@ -138,7 +152,6 @@ void FigureSum::Describe(Io& io, Sum& sum) {
   io("step", figures.step);
   io("save", figures.save);
   io("begin", figures.begin);
-  io("attempts", figures.attempts);
   io("updates", figures.updates);
   io("lost_updates", figures.lost_updates);
   io("samples", figures.samples);
@@ -152,8 +165,7 @@ void FigureSum::Describe(Io& io, Sum& sum) {
   DescribeHistogram(io, "update_s", figures.update_s);
   DescribeHistogram(io, "save_s", figures.save_s);
   io("phase_s", figures.phase_s);
-  io("evals", figures.evals);
-  io("eval_steps", sum.eval_steps_);
+  io("evaluations", sum.evaluations_);
   io("stragglers", figures.stragglers);
   io("errors", figures.errors);
   io("log_lines", figures.log_lines);
@@ -162,6 +174,7 @@ void FigureSum::Describe(Io& io, Sum& sum) {
   io("attempt", sum.attempt_);
   io("has_step", sum.has_step_);
   io("attempt_begin", sum.attempt_begin_);
+  io("earlier_s", sum.earlier_s_);
   io("loaded_s", sum.loaded_s_);
   io("until", sum.until_);
   io("last", sum.last_);

@@ -33,7 +33,7 @@ struct AxisScale {
 // A scale for these values with margins. Logarithmic if all are above 0 and the largest is at least
 // 30 times the smallest.
 AxisScale ScaleFor(double low, double high) {
-  if (low > 0 && high / low >= 30) {
+  if (low > 0 && high / low >= 30 && std::isfinite(high * 1.1 / (low / 1.1))) {
     return {.low = low / 1.1, .high = high * 1.1, .logarithmic = true};
   }
   // Fallback for a single value 0, and for values whose difference is not finite.
@@ -183,7 +183,11 @@ std::string PlotText(const std::string& title, const Curve& curve, const PlotSiz
 }
 
 std::string PlotText(const ReportData& data, const PlotSize& size) {
-  std::string text = PlotText("training loss", data.loss, size);
+  const auto& step = data.figures.step;
+  // The curve ends before it; without labels the loss is undefined.
+  const bool diverged = step && !step->Number("loss") && step->Number("divisor") != 0.0;
+  std::string text =
+      PlotText(diverged ? "training loss, now not finite" : "training loss", data.loss, size);
   PlotSize small = size;
   small.rows = std::max(2, (size.rows + 1) / 2);
   for (const auto& [metric, curve] : data.evals) {

@@ -1,5 +1,7 @@
 #include "daemon/inspect/report/report_command.h"
 
+#include <map>
+
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
 #include "daemon/inspect/export/text_sink.h"
@@ -18,6 +20,15 @@ std::string PageWith(std::string_view json) {
   return StrCat(page.substr(0, begin), json, page.substr(end));
 }
 
+// Runs whose folders have the same name are named by their paths.
+void NameApart(const std::vector<std::string>& folders, std::vector<ReportData>& runs) {
+  std::map<std::string, int> count;
+  for (const ReportData& run : runs) ++count[run.folder_name];
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (count[runs[i].folder_name] > 1) runs[i].folder_name = folders[i];
+  }
+}
+
 }  // namespace
 
 Status RunReportCommand(const ReportRequest& request) {
@@ -32,6 +43,7 @@ Status RunReportCommand(const ReportRequest& request) {
                            ReadReportData(folder, std::chrono::system_clock::now()));
     runs.push_back(std::move(run));
   }
+  NameApart(folders, runs);
   const std::string path = request.out.empty() ? folders[0] + "/report.html" : request.out;
   GACCD_ASSIGN_OR_RETURN(TextSink sink, TextSink::Open(path));
   GACCD_RETURN_IF_ERROR(sink.Write(PageWith(ReportJson(runs, request.language))));

@@ -35,8 +35,8 @@ class ReportDataBuilder {
   explicit ReportDataBuilder(ReportData* data) : data_(*data) {}
 
   void Add(const Event& event);
-  // To be called after all events.
-  void Finish();
+  // To be called after all events. attempts: including those without events.
+  void Finish(std::size_t attempts);
 
  private:
   AttemptData& attempt() { return data_.attempts.back(); }
@@ -187,8 +187,8 @@ void ReportDataBuilder::AddEval(const Event& event) {
   AddPoint(step, event.Number("value"), &data_.evals[metric]);
 }
 
-void ReportDataBuilder::Finish() {
-  data_.figures = std::move(figures_).Finish();
+void ReportDataBuilder::Finish(std::size_t attempts) {
+  data_.figures = std::move(figures_).Finish(attempts);
   if (durations_.empty()) return;
   std::ranges::sort(durations_);
   const auto quantile = [&](double share) {
@@ -262,7 +262,7 @@ Result<ReportData> ReadReportData(const std::string& run_dir, WallTime now) {
     reader.Add(event);
     diagnosis.Add(event);
   }
-  reader.Finish();
+  reader.Finish(stream.attempts().size());
   std::move(diagnosis).MoveTo(&data.diagnosis);
   data.diagnosis.notes = stream.notes();
   AddChanges(stream.attempts(), &data);

@@ -91,11 +91,11 @@ std::vector<std::string> NotesOn(const std::vector<Attempt>& attempts, const std
 }
 
 Status NoAttempts(const std::string& run_dir) {
-  if (!IsRunFolder(run_dir)) return NoRunFolder(run_dir);
+  const Status status = NoRunFolder(run_dir);
   const auto submission = NewestSubmission(run_dir);
+  if (!submission) return status;
   return {ErrorKind::kUsage,
-          StrCat("the run in '", run_dir, "' has no attempts yet",
-                 submission ? StrCat(": job ", submission->jobs, " has not begun") : "")};
+          StrCat(status.message(), ": job ", submission->jobs, " has not begun")};
 }
 
 bool MatchesFilter(const Attempt& attempt, std::string_view only) {

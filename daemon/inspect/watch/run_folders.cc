@@ -38,6 +38,9 @@ Status NoRunFolder(const std::string& folder) {
     return {ErrorKind::kUsage,
             StrCat("'", folder, "' does not exist; expected the folder given as --run-dir")};
   }
+  if (IsRunFolder(folder)) {
+    return {ErrorKind::kUsage, StrCat("the run in '", folder, "' has no attempts yet")};
+  }
   std::string inside;
   if (const auto runs = FindRunFolders(folder); runs.ok() && !runs->folders.empty()) {
     inside = StrCat(", as '", runs->folders.front(), "' in it; gaccd runs lists all");

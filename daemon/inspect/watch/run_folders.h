@@ -14,7 +14,7 @@ namespace gaccd {
 // kIo if this user may not list the folder.
 [[nodiscard]] Status CheckMayRead(const std::string& folder);
 
-// kUsage: the error for a folder without a run.
+// kUsage: the error for a folder without a run, or with one that has not begun.
 [[nodiscard]] Status NoRunFolder(const std::string& folder);
 
 struct FoundRuns {

@@ -155,11 +155,13 @@ void AddVerdict(RunState& state, WallTime now) {
   state.age_s = Age(event->at, now);
 }
 
-// Progress from the newest events of an attempt; false if they contain no update.
-bool AddLastUpdate(const Attempt& attempt, RunState& state) {
+// Progress from the newest events of an attempt unless it is known, and evaluations that count.
+// limit: the updates that later attempts did not repeat.
+void AddLastUpdate(const Attempt& attempt, RunState& state, std::int64_t& limit) {
   constexpr std::size_t kTail = std::size_t{256} << 10;
   LineReader lines(attempt.folder + "/events.jsonl", kTail, LineReader::From::kLastPiece);
   std::optional<StepRecord> update;
+  std::optional<std::int64_t> from;  // updates before the attempt
   std::optional<BestValue> best;
   std::int64_t eval_step = 0;
   std::vector<MetricValue> eval;
@@ -168,42 +170,52 @@ bool AddLastUpdate(const Attempt& attempt, RunState& state) {
     if (!ParseEvent(*line, &event)) continue;
     if (event.name == StepRecord::kEvent) {
       if (auto read = ReadEvent<StepRecord>(*line, {"step"}); read.ok()) update = *std::move(read);
+      if (update && !from) from = update->step - 1;
+    } else if (event.name == ResumeRecord::kEvent) {
+      from = event.Whole("step");
     } else if (event.name == MetricRecord::kEvent) {
       const auto read = ReadEvent<MetricRecord>(*line, {"step", "metric"});
-      if (!read.ok()) continue;
+      if (!read.ok() || read->step > limit) continue;
       if (read->step != std::exchange(eval_step, read->step)) eval.clear();
       eval.push_back({OnOneLine(read->metric), read->value});
       if (read->best) best = {OnOneLine(read->metric), read->best->value, read->best->step};
     }
   }
-  if (!update) return false;
-  state.epoch = update->epoch;
-  state.step = update->step;
-  state.steps_total = update->steps_total;
-  state.target = update->target;
-  state.samples_total = update->samples_total;
-  state.loss = IfFinite(update->loss);
+  if (update) limit = std::min(limit, *from);
+  if (state.step == 0 && update) {
+    state.epoch = update->epoch;
+    state.step = update->step;
+    state.steps_total = update->steps_total;
+    state.target = update->target;
+    state.samples_total = update->samples_total;
+    state.loss = update->loss;
+  }
+  if (state.step == 0) return;
   if (!state.best) state.best = std::move(best);
   if (state.eval.empty()) {
     state.eval_step = eval_step;
     state.eval = std::move(eval);
   }
-  return true;
 }
 
 // If the newest attempt, to which STATUS.json belongs, has no update, the progress is that of
-// previous attempts.
+// previous attempts, as are the last evaluation and the best.
 void AddEarlierProgress(const std::vector<LedgerEntry>& ledger, RunState& state) {
   const auto list = ListAttempts(state.folder);
   const std::vector<Attempt> none;
+  std::int64_t limit = std::numeric_limits<std::int64_t>::max();
+  int more = 16;  // attempts that are read for evaluations alone
   for (const Attempt& attempt : std::views::reverse(list.ok() ? list->attempts : none)) {
-    if (AddLastUpdate(attempt, state)) return;
-    if (const auto verdict = ReadEventFile(attempt.folder + "/verdict.json")) {
-      state.step = verdict->Whole("last_step").value_or(0);
-      state.samples_total = verdict->Whole("samples_total").value_or(0);
+    AddLastUpdate(attempt, state, limit);
+    if (state.step == 0) {
+      if (const auto verdict = ReadEventFile(attempt.folder + "/verdict.json")) {
+        state.step = verdict->Whole("last_step").value_or(0);
+        state.samples_total = verdict->Whole("samples_total").value_or(0);
+      }
     }
-    if (state.step > 0) return;
+    if (state.step > 0 && ((state.best && !state.eval.empty()) || more-- == 0)) return;
   }
+  if (state.step > 0) return;
   for (const LedgerEntry& entry : ledger) state.step = std::max(state.step, entry.last.step);
 }
 
@@ -229,7 +241,7 @@ Result<RunState> ReadStatusFile(const std::string& folder, WallTime now) {
                  .steps_total = last.steps_total,
                  .target = last.target,
                  .samples_total = last.samples_total,
-                 .loss = IfFinite(last.loss),
+                 .loss = last.steps_total > 0 ? std::optional(last.loss) : std::nullopt,
                  .eval_step = status->last_eval.step,
                  .best = status->best,
                  .samples_per_s = IfFinite(last.rates.wall_samples_per_s),

@@ -59,7 +59,7 @@ struct RunState {
   std::int64_t steps_total = 0;
   std::int64_t target = 0;  // samples per update
   std::int64_t samples_total = 0;
-  std::optional<double> loss;
+  std::optional<double> loss;           // NaN: not finite
   std::int64_t eval_step = 0;           // updates before the last evaluation; 0: unknown
   std::vector<MetricValue> eval;        // its loss, then its metrics
   std::optional<BestValue> best;        // of the job's evaluation.metric

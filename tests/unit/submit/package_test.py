@@ -69,7 +69,12 @@ class Package(unittest.TestCase):
         self.assertEqual(self.train(run, "--max-updates=5").returncode, 0)
         self.assertEqual(run.wait(timeout=60, poll=0.1), "done")
         self.assertEqual(run.result(timeout=0)["step"], 5)
+        (events,) = run.folder.glob("attempts/[0-9]*/events.jsonl")
+        last = events.read_text().splitlines()[-1]
+        with events.open("a", encoding="utf-8") as more:
+            more.write(last.replace('"ev":"verdict"', '"ev":"log","msg":"a\u2028b"') + "\n")
         self.assertEqual([e["step"] for e in run.events() if e["ev"] == "step"], [1, 2, 3, 4, 5])
+        self.assertIn("a\u2028b", [e["msg"] for e in run.events() if e["ev"] == "log"])
         self.assertIn("5 updates", run.logs())
 
     def test_what_fails_is_raised_with_its_reason(self):
@@ -96,8 +101,8 @@ class Package(unittest.TestCase):
     def test_a_stopped_run_is_not_at_its_end(self):
         run = self.submit()
         ts = '"v":1,"ts":"2999-01-01T00:00:00.000000Z"'
-        for code, ended in ((130, True), (75, False)):
-            (run.folder / "STATUS.json").write_text(f'{{{ts},"state":"failed","exit":{code}}}')
+        for code, job, ended in ((130, "17", True), (75, "local-8", True), (75, "17", False)):
+            (run.folder / "STATUS.json").write_text(f'{{{ts},"job":"{job}","state":"failed","exit":{code}}}')
             self.assertEqual((run.state(), run.ended()), ("stopped", ended))
         (run.folder / "HOLD").touch()
         self.assertTrue(run.ended())

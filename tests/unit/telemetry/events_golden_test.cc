@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/inspect/watch/step_sum.h"
+#include "daemon/plan/plan.h"
 #include "daemon/telemetry/event_lines.h"
 #include "daemon/telemetry/event_text.h"
 #include "daemon/telemetry/events.h"
@@ -68,7 +70,7 @@ std::string Line(const Record& record, const RunIdentity& who = kGoldenWriter) {
   return EventJson(who, {"2026-11-20T03:14:05.123456Z", 412, GetLevel(record)}, record);
 }
 
-// Calls `visit` with a new record of every kind, except that of the plan (tests/golden/plan_3072).
+// Calls `visit` with a new record of every kind, except plan and thinned, which have another form.
 void VisitKinds(const auto& visit) {
   const auto each = [&](auto... kinds) { (visit(kinds), ...); };
   each(StageRecord{}, RunStart{}, WeightsRecord{}, ResumeRecord{}, StepRecord{}, RankStepRecord{},
@@ -84,6 +86,12 @@ TEST(EventsGoldenTest, KeysAndLinesOfEveryKind) {
     found += StrCat(Line(fresh), "\n", Line(sample), "\n");
     if constexpr (requires { EventLine(sample); }) found += StrCat(EventLine(sample), "\n");
   });
+  const auto plan = ValueOrThrow(
+      Plan::Make({.nodes = 1, .gpus_per_node = 2, .target_batch = 30, .speeds = {1, 0.5}}));
+  found += Line(PlanRecord{plan, ""}) + "\n";
+  Event newest;
+  ASSERT_TRUE(ParseEvent(Line(Sample<StepRecord>()), &newest));
+  found += StepSum::FromEvent(newest).Line(newest) + "\n";
   const char* const path = GACCD_EVENTS_GOLDEN;
   if (std::getenv("GACCD_UPDATE_GOLDEN") != nullptr) std::ofstream(path) << found;
   EXPECT_EQ(found, testing_json::Content(path)) << "after a change that is meant: "

@@ -223,8 +223,9 @@ TEST_F(RunReporterTest, ResumeAndSaveAreEvents) {
   for (const std::string& line : Lines(Latest() + "/events.jsonl")) {
     kinds.push_back(Text(Parse(line), "ev") + " " + Text(Parse(line), "lvl"));
   }
-  EXPECT_THAT(kinds, ElementsAre("resume info", "save info", "save warning", "verdict info"));
+  EXPECT_THAT(kinds, ElementsAre("resume info", "save info", "save warning", "verdict error"));
   const Object verdict = Parse(Content(Latest() + "/verdict.json"));
+  EXPECT_EQ(Text(verdict, "lvl"), "error");
   EXPECT_EQ(Number(verdict, "last_step"), 20);
   EXPECT_EQ(Number(verdict, "samples_total"), 20'000);
   const Object status = Parse(Content(Run() + "/STATUS.json"));

@@ -46,6 +46,8 @@ TEST_F(VerdictTest, NamesByKind) {
   EXPECT_EQ(name(ErrorKind::kUnavailable), "requeue");
   EXPECT_EQ(name(ErrorKind::kInterrupted), "norequeue");
   EXPECT_EQ(name(ErrorKind::kData), "fail");
+  EXPECT_EQ(GetLevel(MakeVerdict(Status::Ok(), {}, "")), "info");
+  EXPECT_EQ(GetLevel(MakeVerdict({ErrorKind::kTempFail, "x"}, {}, "")), "error");
 }
 
 TEST_F(VerdictTest, SuspectsWithoutRecord) {

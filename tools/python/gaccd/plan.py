@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields
 
-from .run import call
+from .run import call, json_lines
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def plan(*, nodes: int, gpus_per_node: int, micro_batch: int, target_batch: int 
     command = [gaccd, "plan", "--format=json", "--ranks", f"--nodes={nodes}", f"--gpus-per-node={gpus_per_node}",
                f"--micro-batch={micro_batch}", f"--target-batch={given[0]}", f"--rounding={rounding}",
                f"--lr-rule={lr_rule}", f"--reference-batch={reference}", *([f"--speed={speed}"] if speed else [])]
-    decided, *ranks = map(json.loads, call(command).splitlines())
+    decided, *ranks = json_lines(call(command))
     known = {one.name for one in fields(Plan)}  # newer versions of gaccd may have more keys
     return Plan(**{key: value for key, value in decided.items() if key in known}, lr_rule=lr_rule,
                 reference_batch=reference, speed=speed, gaccd=gaccd,

@@ -38,6 +38,11 @@ def call(command: Sequence[str], codes: Sequence[int] = (0,), cwd: PathLike | No
     return done.stdout
 
 
+def json_lines(text: str) -> Iterator[dict[str, Any]]:
+    """The objects of a text with one per line. str.splitlines() would also cut at U+2028 and others in their texts."""
+    return (json.loads(line) for line in text.split("\n") if line)
+
+
 class Run:
     """Reads the files of a run folder with the verbs of gaccd, which query SLURM if the files are not sufficient."""
 
@@ -71,7 +76,8 @@ class Run:
         if status.get("gone_in_slurm"):
             return True
         held = any((self.folder / name).exists() for name in ("STOP", "HOLD"))
-        final = held or status.get("exit") in NOT_REQUEUED
+        local = status.get("job", "").startswith("local-")  # without SLURM nothing starts it again
+        final = held or local or status.get("exit") in NOT_REQUEUED
         return status["phase"] in END_STATES or (status["phase"] == "stopped" and final)
 
     def wait(self, timeout: float | None = None, poll: float = 10.0) -> str:
@@ -95,8 +101,7 @@ class Run:
 
     def events(self) -> Iterator[dict[str, Any]]:
         """The events of all attempts, oldest first."""
-        for line in self.logs("--events").splitlines():
-            yield json.loads(line)
+        yield from json_lines(self.logs("--events"))
 
     def stop(self) -> None:
         """Makes the run save and exit; it is not started again."""

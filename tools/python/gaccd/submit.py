@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Mapping, Sequence, Union
 
-from .run import PathLike, Run, call
+from .run import PathLike, Run, call, json_lines
 
 Value = Union[str, int, float, bool]
 
@@ -27,7 +26,7 @@ def _submit(job: PathLike, run: str, flags: Sequence[str], sbatch: Sequence[str]
     command = [gaccd, "submit", "--format=json", f"--job={os.fspath(job)}", f"--run={run}"]
     command += [f"--{name.replace('_', '-')}={_text(value)}" for name, value in options.items() if value is not None]
     command += [*flags, "--", *sbatch]
-    return [Run(json.loads(line)["folder"], gaccd) for line in call(command, cwd=cwd).splitlines()]
+    return [Run(one["folder"], gaccd) for one in json_lines(call(command, cwd=cwd))]
 
 
 def submit(job: PathLike, run: str, *, nodes: int, target_batch: int | None = None, gpus_per_node: int | None = None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-import json
 import os
 import re
 import shutil
@@ -22,7 +21,7 @@ from .export_graph import MAX_FLOAT
 from .export_lengths import copied
 from .export_model import DATA_NAMES, iterate_outputs, state_tensors
 from .export_refusals import reason
-from .run import call
+from .run import call, json_lines
 
 RATE = 2.0 ** 20  # w - RATE gradient has the digits of the gradient, whatever w is
 TOLERANCE = 1e-4  # or 10 times the error of PyTorch in single precision, up to MOST
@@ -267,7 +266,7 @@ def _in_gaccd(folder: str, weights: dict[str, torch.Tensor], samples: int, data:
     common = ["--job=job.txtpb", "--device=cpu"]
     call([program, "predict", *common, "--weights=model/weights.safetensors", "--out=output.npy"], cwd=folder)
     call([program, "train", *common, "--run-dir=run", "--save-weights=moved"], cwd=folder)
-    steps = [json.loads(line) for line in call([program, "logs", "--events", "run"], cwd=folder).splitlines()]
+    steps = list(json_lines(call([program, "logs", "--events", "run"], cwd=folder)))
     moved = load_file(os.path.join(folder, "moved"))
     if moved.keys() != names:
         raise ExportError("the trained weights have other names than the model's state_dict: "

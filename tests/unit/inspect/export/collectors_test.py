@@ -54,6 +54,15 @@ class CollectorsTest(unittest.TestCase):
         self.assertEqual([one["step"] for one in found["checkpointDone"]], ["4", "8"])
         self.assertEqual(found["checkpointLoaded"], [{"step": "4", "path": found["checkpointDone"][0]["path"]}])
 
+    def test_the_log_profile_reads_steps_of_tokens_and_weights(self):
+        profile = yaml.safe_load((DASHBOARDS / "logprofile.yaml").read_text())["spec"]
+        (line, *_) = (line for line in (self.attempts[0] / "log/gaccd.INFO").read_text().splitlines()
+                      if ", loss is " in line)
+        start = line.split(", loss is ")[0]
+        for rest in ("5.692782 (mean of 64 tokens), lr 0.001", "5.692782 (weighted mean; the weights sum to 12), lr 1"):
+            match = re.search(profile["patterns"]["trainingStep"]["regex"], f"{start}, loss is {rest}")
+            self.assertEqual((match["globalStep"], match["loss"]), ("2", "5.692782"))
+
     def test_collectors_of_events_find_each_file_once_and_its_keys(self):
         alloy = (DASHBOARDS / "events.alloy").read_text()
         fluent = yaml.safe_load((DASHBOARDS / "fluent-bit.yaml").read_text())

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <sstream>
 
 #include "daemon/checkpoint/crc32c.h"
@@ -65,7 +66,7 @@ class ExportTest : public testing::Test {
     FigureSum sum;
     Event event;
     while (stream.Next(&event)) sum.Add(event);
-    return std::move(sum).Finish();
+    return std::move(sum).Finish(stream.attempts().size());
   }
   void WriteStatus(const RunFiles& run, std::string_view more) {
     const auto seconds = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
@@ -232,6 +233,43 @@ TEST_F(ExportTest, FiguresAreSumsOverAllAttempts) {
   EXPECT_EQ(bad(Badput::kLostProgress), 1.5);
   EXPECT_EQ(bad(Badput::kRecovery), 22);
   EXPECT_EQ(bad(Badput::kOther), 51 - 4.5 - 16.5 - 2 - 0.5 - 1.5 - 1.5 - 22);
+}
+
+// As slurm/launch leaves it where srun failed.
+TEST_F(ExportTest, AttemptWithoutEventsIsRestart) {
+  run_.Append("attempts/002-812/srun.err", "srun: error");
+  EXPECT_EQ(Sum(run_).attempts, 3);
+  WriteStatus(run_, "");
+  EXPECT_THAT(Export(ExportFormat::kPrometheus),
+              testing::ContainsRegex("gaccd_restarts_total.* 2\n"));
+}
+
+TEST_F(ExportTest, ClockSetBackBetweenAttemptsKeepsGoodput) {
+  RunFiles run;
+  run.Event("000-812", 100, "run_start");
+  run.Event("000-812", 110, "step", StepKeys(1, 4));
+  run.Event("001-812", 60, "run_start");
+  run.Event("001-812", 70, "step", StepKeys(2, 4));
+  const RunFigures sum = Sum(run);
+  EXPECT_EQ(sum.elapsed_s, 20);
+  EXPECT_EQ(std::accumulate(sum.badput_s.begin(), sum.badput_s.end(), sum.good_s), 20);
+}
+
+TEST_F(ExportTest, ExpectedEndIsThatOfNewestAttempt) {
+  run_.Event("001-812", 52, "step", StepKeys(4, 1) + R"(,"eta_s":10)");
+  const auto text = [&](const char* attempt) {
+    return PrometheusText(
+        std::vector{RunMetrics{.state = {.attempt = attempt}, .figures = Sum(run_)}});
+  };
+  EXPECT_THAT(text("001-812"), HasSubstr("gaccd_eta_timestamp_seconds{"));
+  EXPECT_THAT(text("002-812"), Not(HasSubstr("gaccd_eta_timestamp_seconds"))) << "it just starts";
+}
+
+TEST_F(ExportTest, EvaluationBeforeLostOneIsNewest) {
+  run_.Event("001-812", 52, "step", StepKeys(4, 1));
+  run_.Event("001-812", 53, "eval", R"(,"step":4,"metric":"loss","value":0.5,"dur_s":0.5)");
+  run_.Event("002-812", 60, "resume", R"(,"step":3,"dur_s":1.5)");
+  EXPECT_THAT(Sum(run_).evals, ElementsAre(Pair("accuracy", 0.75), Pair("loss", 1.25)));
 }
 
 TEST_F(ExportTest, BatchIsOfNewestStage) {

@@ -86,6 +86,21 @@ class ProgramsTest(unittest.TestCase):
         rules.write_text(json.dumps({"groups": [{"name": "panels", "rules": records}]}))  # JSON is YAML, too
         self.promtool("check", "rules", str(rules))
 
+    def test_shares_of_the_phases_add_up_to_one(self):
+        (share,) = (expression for expression in self.expressions_of_panels()
+                    if 'phase!="wait"' in expression and "/" in expression)
+        seconds = {"data": 1, "forward_backward": 6, "reduce": 3, "wait": 2, "eval": 30, "checkpoint": 10}
+        series = [{"series": f'gaccd_phase_seconds_total{{run="a",slurm_job_id="1",phase="{phase}"}}',
+                   "values": f"0+{more}x20"} for phase, more in seconds.items()]
+        series.append({"series": 'gaccd_step_duration_seconds_sum{run="a",slurm_job_id="1"}', "values": "0+10x20"})
+        samples = [{"labels": f'{{run="a",slurm_job_id="1",phase="{phase}"}}', "value": seconds[phase] / 50}
+                   for phase in seconds if phase != "wait"]
+        test = {"interval": "1m", "input_series": series, "promql_expr_test": [
+            {"expr": f"round({share.replace('$run', 'a')}, 0.01)", "eval_time": "10m", "exp_samples": samples}]}
+        rules = pathlib.Path(self.folder.name) / "shares.yml"
+        rules.write_text(json.dumps({"tests": [test]}))
+        self.promtool("test", "rules", str(rules))
+
     def test_prometheus_scrapes_every_metric_through_node_exporter(self):
         folder = pathlib.Path(self.folder.name) / "scrape"
         folder.mkdir()

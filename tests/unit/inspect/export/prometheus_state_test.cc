@@ -79,6 +79,10 @@ TEST_F(PrometheusStateTest, DoesNotRereadEvents) {
 
 TEST_F(PrometheusStateTest, FiguresEqualThoseOfAllEvents) {
   AddSteps(kFirst, kUpdates + 1, kUpdates + 3);
+  for (const int step : {kUpdates - 20, kUpdates + 3}) {
+    run_.Event(kFirst, 160, "eval",
+               StrCat(R"(,"step":)", step, R"(,"metric":"mae","value":)", step));
+  }
   EXPECT_EQ(Continued(), Fresh());
   run_.Append(StrCat("attempts/", kFirst, "/events.jsonl"), R"({"v":1,"ts":")");  // cut off
   EXPECT_EQ(Continued(), Fresh());
@@ -86,7 +90,9 @@ TEST_F(PrometheusStateTest, FiguresEqualThoseOfAllEvents) {
   EXPECT_EQ(Continued(), Fresh());
   run_.Event(kSecond, 300, "run_start");
   run_.Event(kSecond, 301, "resume", StrCat(R"(,"step":)", kUpdates - 10, R"(,"dur_s":1.5)"));
-  EXPECT_EQ(Continued(), Fresh());
+  const std::string resumed = Continued();
+  EXPECT_EQ(resumed, Fresh());
+  EXPECT_THAT(resumed, HasSubstr(StrCat("metric=\"mae\"} ", kUpdates - 20, "\n")));
   AddSteps(kSecond, kUpdates - 9, kUpdates + 20);
   EXPECT_EQ(Continued(), Fresh());
   run_.Crash(kFirst, 201, 6, R"(,"exit":69)");  // of the attempt before

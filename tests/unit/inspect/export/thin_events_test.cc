@@ -56,7 +56,8 @@ class ThinEventsTest : public testing::Test {
       if (event.name == "step") steps_.push_back(*event.Whole("step"));
     }
     notes_ = stream->notes();
-    return PrometheusText(std::vector{RunMetrics{.run = "r", .figures = std::move(sum).Finish()}});
+    return PrometheusText(std::vector{
+        RunMetrics{.run = "r", .figures = std::move(sum).Finish(stream->attempts().size())}});
   }
   static std::string TextIn(const std::string& path) {
     std::ostringstream text;

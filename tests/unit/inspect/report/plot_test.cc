@@ -8,6 +8,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "tests/support/run_files.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd {
@@ -95,8 +96,9 @@ TEST(PlotTest, UsesLogarithmForWideRange) {
 
 TEST(PlotTest, DrawsUnusualValues) {
   for (const std::vector<double>& values :
-       {std::vector<double>{0}, {5}, {-3, -3}, {1e308, -1e308}, {1e-320, 2e-320}}) {
+       {std::vector<double>{0}, {5}, {-3, -3}, {1e308, -1e308}, {1e-320, 2e-320}, {1e-9, 1e300}}) {
     const auto lines = SplitLines(DrawPlot(values));
+    EXPECT_THAT(DrawPlot(values), Not(HasSubstr("inf")));
     ASSERT_EQ(lines.size(), 1 + 13 + 1);
     EXPECT_TRUE(std::ranges::any_of(
         lines, [](const std::string& line) { return line.find('*') != std::string::npos; }));
@@ -111,6 +113,9 @@ TEST(PlotTest, ReportHasLossAndMetrics) {
   const std::string text = PlotText(story, {});
   EXPECT_THAT(text, HasSubstr("training loss: last 0"));
   EXPECT_THAT(text, HasSubstr("eval accuracy\\x1b[2J: last 0.5"));
+  ASSERT_TRUE(ParseEvent(RunFiles::Line(1, "step", 1, R"(,"step":201,"loss":null,"divisor":8)"),
+                         &story.figures.step.emplace()));
+  EXPECT_THAT(PlotText(story, {}), HasSubstr("training loss, now not finite: last 0"));
 }
 
 }  // namespace

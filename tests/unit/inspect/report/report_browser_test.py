@@ -252,9 +252,10 @@ class BrowserTest(unittest.TestCase):
             self.assertEqual(self.browser.value(f"ticks({scale}, 5)"), marks)
             for value in values:
                 self.assertTrue(0 <= self.browser.value(f"shareOf({scale}, {value})") <= 1)
-        for values in ([1e308, -1e308], [1e-320, 2e-320]):
+        for values in ([1e308, -1e308], [1e-320, 2e-320], [1e-9, 1e300]):
             self.assertTrue(self.browser.value(
-                f"(s => s.low < s.high && ticks(s, 5).length < 102)(scaleFor({json.dumps(values)}, true))"))
+                f"(s => s.low < s.high && ticks(s, 5).length < 102 && Number.isFinite(shareOf(s, {values[1]})))"
+                f"(scaleFor({json.dumps(values)}, true))"))
 
     def test_the_pointer_shows_the_values_under_it(self):
         self.browser.open(self.page, 1280)

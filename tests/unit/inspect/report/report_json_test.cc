@@ -353,6 +353,7 @@ TEST_F(ReportTest, RunWithoutEventsHasReport) {
   EXPECT_EQ(FirstRun(page, "phase"), R"("starting")");
   EXPECT_EQ(FirstRun(page, "next_command"), StrCat("\"gaccd status --watch ", run.path(), "\""));
   EXPECT_THAT(FirstRun(page, "notes"), HasSubstr("attempt 000-1 has no events"));
+  EXPECT_EQ(FirstRun(page, "figures/attempts"), "1");
   EXPECT_THAT(FirstRun(page, "advice/0/en"), HasSubstr("nothing to do"));
   EXPECT_THAT(FirstRun(page, "advice/0/zh"), HasSubstr("无需操作：正在运行"));
   EXPECT_EQ(FirstRun(page, "curves/loss/pieces"), "[]");
@@ -376,6 +377,24 @@ TEST_F(ReportTest, ShowsFiguresAndJobDifferencesOfSeveralRuns) {
   EXPECT_EQ(JsonAt(many, "runs/7/curves/loss/width"), "16") << "1600 / 8 bins";
   EXPECT_THAT(RunReportCommand({.folders = {run_.path(), other.path()}}),
               IsError(ErrorKind::kUsage, "--out"));
+}
+
+TEST_F(ReportTest, RunsOfOneNameAreNamedByTheirPaths) {
+  const RunFiles folder;
+  for (const char* run : {"x/a", "y/a", "y/b"}) {
+    folder.Append(StrCat(run, "/attempts/000-9/events.jsonl"), RunFiles::Line(0, "run_start", 1));
+  }
+  const std::string x = folder.Path("x/a");
+  const std::string y = folder.Path("y/a");
+  testing::internal::CaptureStdout();
+  const Status status =
+      RunReportCommand({.folders = {x, y, folder.Path("y/b")}, .out = folder.Path("report.html")});
+  (void)testing::internal::GetCapturedStdout();
+  ASSERT_TRUE(status.ok()) << status.message();
+  const std::string page = *ReadSmallFile(folder.Path("report.html"), ErrorKind::kData);
+  for (const std::string& name : {x, y, std::string("b")}) {
+    EXPECT_THAT(page, HasSubstr(StrCat(R"("name":")", name, "\"")));
+  }
 }
 
 TEST_F(ReportTest, NamesBestEvaluationAndExportCommand) {

@@ -270,6 +270,12 @@ TEST_F(RunStateTest, DistinguishesUnreadableFolderFromMissing) {
   EXPECT_THAT(runs->unreadable, testing::Contains(folder_.path()));
 }
 
+TEST_F(RunStateTest, FolderWithoutAttemptHasNotBegun) {
+  ASSERT_TRUE(MakeFolders(folder_.Path("attempts")).ok());
+  EXPECT_THAT(ReadRunState(folder_.path(), After(1)),
+              IsError(ErrorKind::kUsage, "has no attempts yet"));
+}
+
 TEST_F(RunStateTest, SkipsLinesThatAreNoSubmission) {
   (void)folder_.Write("submit.jsonl",
                       "{\"v\":1,\"ts\":\"2026-11-20T03:04:00.000000Z\",\"jobs\":\"7\"}\n"
@@ -381,6 +387,34 @@ TEST(RefusedAttempt, KeepsProgressOfPreviousAttempts) {
   EXPECT_EQ(table.find("failed") - table.find('\n') - 1, header + 1) << "ü has two bytes";
   EXPECT_THAT(StateText(state),
               HasSubstr("eval      loss 2, mae 0.5 @ 40\nbest      mae 0.25 @ 36"));
+}
+
+TEST(RefusedAttempt, KeepsEvaluationsBeforeRepeatedUpdates) {
+  RunFiles run;
+  const auto evaluate = [&](int step, double loss) {
+    run.Event("000-811", step, "step", StrCat(R"(,"step":)", step));
+    run.Event("000-811", step, "eval",
+              StrCat(R"(,"step":)", step, R"(,"metric":"loss","value":)", loss, R"(,"best_step":)",
+                     step, R"(,"best_value":)", loss));
+  };
+  evaluate(7, 22.5);
+  evaluate(10, 21.5);
+  run.Event("001-811", 20, "resume", R"(,"step":9)");
+  run.Event("001-811", 21, "step", R"(,"step":10)");
+  run.Event("001-812", 30, "starting");
+  run.Append("STATUS.json", ReadRunStatus("starting", ""));
+  const auto state = ValueOrThrow(ReadRunState(run.path(), After(1)));
+  EXPECT_EQ(state.step, 10);
+  EXPECT_THAT(StateText(state), HasSubstr("eval      loss 22.5 @ 7\nbest      loss 22.5 @ 7"));
+}
+
+TEST_F(RunStateTest, ShowsLossThatIsNotFinite) {
+  const RunState state =
+      Read(ReadRunStatus("running", R"(,"step":20,"steps_total":40,"loss":null)"), 1);
+  EXPECT_THAT(StateText(state), HasSubstr("loss      nan\n"));
+  EXPECT_THAT(StateJson(state), HasSubstr(R"("loss":null)"));
+  const RunState resumed = Read(ReadRunStatus("running", R"(,"step":20)"), 1);
+  EXPECT_THAT(StateText(resumed), Not(HasSubstr("loss"))) << "no update yet";
 }
 
 TEST(RefusedAttempt, UsesProgressOfVerdictOrLedgerWithoutEvents) {
