@@ -414,7 +414,8 @@ def silent_step(case, rank, world):
             found.append(None)
         except AuditError as error:
             found.append(str(error))
-        optimizer.step()  # outside, it is not recorded
+        Silent(model.parameters(), lr=1).step()
+        assert window._disturbed == own, "a step after the update is recorded"
     return found if NEW_TORCH else None  # earlier ones have no hook for it
 
 
@@ -440,6 +441,11 @@ def refusals(case, rank, world):
     accumulate(synchronized, next(batches.updates(batches)))
     tail = ExactBatches(18, plan(world, 16), rank)
     first_of_two = next(tail.updates(tail))
+    limited = torch.nn.Embedding(2, 1, max_norm=1.0)
+    alone = ExactBatches(2, plan(1, 2), 0)
+    with accumulate(limited, next(alone.updates([torch.arange(2)]))) as on_one_rank:
+        for x in on_one_rank:
+            on_one_rank.backward(limited(x)[:, 0])
 
     def without_weights():
         update = next(batches.updates(batches))
@@ -466,7 +472,8 @@ def refusals(case, rank, world):
             raised(ValueError, window.backward, two[:, 0]),
             raised(ValueError, accumulate, frozen, batches.at(1)),
             raised(ValueError, accumulate, synchronized, first_of_two),
-            raised(ValueError, accumulate, still, first_of_two)]
+            raised(ValueError, accumulate, still, first_of_two),
+            raised(ValueError, accumulate, DistributedDataParallel(limited), batches.at(1))]
 
 
 def not_reduced(case, rank, world):

@@ -45,6 +45,11 @@ class _TouchParameters(torch.nn.Module):
         return buffers
 
 
+def _changes_parameters(module: torch.nn.Module) -> bool:
+    """Whether forward may change its parameters in place."""
+    return getattr(module, "max_norm", None) is not None or isinstance(module, torch.nn.RNNBase)  # flatten_parameters()
+
+
 class Accumulation:
     """See accumulate(). For one update; `loss` is its mean when it is complete."""
 
@@ -68,6 +73,8 @@ class Accumulation:
         if not named:
             raise ValueError("expected a model with parameters that require a gradient, found none")
         self._names, self._parameters = [name for name, _ in named], [parameter for _, parameter in named]
+        changing = {id(one) for module in model.modules() if _changes_parameters(module) for one in module.parameters()}
+        self._constant = [one for one in self._parameters if id(one) not in changing]  # within an update
         self._versions, self._step_hook = self._versions_now(), None
         self._device = self._parameters[0].device
         self._begun = self._last = self._reduced = self._disturbed = self._late = self._uses_first = False
@@ -94,6 +101,9 @@ class Accumulation:
                     module.weight.requires_grad:
                 # With them DDP divides the gradients of other parameters by the number of ranks twice.
                 raise ValueError("expected embeddings with dense gradients, found sparse=True")
+            if getattr(module, "max_norm", None) is not None:  # ranks would have other rows
+                raise ValueError("expected embeddings without max_norm, by which each rank changes the rows that it uses, "
+                                 f"found {module}")
             if isinstance(module, torch.nn.SyncBatchNorm) and not all_even(plans):
                 raise ValueError("SyncBatchNorm needs as many micro-batches on every rank in every update: expected "
                                  "ExactBatches.even, found False")
@@ -204,8 +214,8 @@ class Accumulation:
                              "sample uses needs find_unused_parameters=True")
 
     def _versions_now(self) -> list[int]:
-        """Of the parameters: operations in place increment them, except for optimizers with fused=True."""
-        return [parameter._version for parameter in self._parameters]
+        """Operations in place increment them, but not those of optimizers with fused=True."""
+        return [parameter._version for parameter in self._constant]
 
     def _notice_step(self, optimizer: torch.optim.Optimizer, *arguments: Any) -> None:
         own = set(map(id, self._parameters))
@@ -364,6 +374,7 @@ def accumulate(model: torch.nn.Module, update: Update) -> Accumulation:
     Sets the gradients to None at the start. Ranks reduce once, with the last micro-batch, as DDP does; ranks without
     samples participate. At the end, the gradient on every rank is the sum over all samples divided by their number (or
     the sum of their weights), the same on all ranks, and the samples counted over all ranks equal the plan: AuditError
-    otherwise, on all ranks. model: DistributedDataParallel without a communication hook; on one rank any module.
+    otherwise, on all ranks. model: DistributedDataParallel without a communication hook, with all parameters that are
+    trained; on one rank any module.
     """
     return Accumulation(model, update)
