@@ -18,6 +18,7 @@ from .batches import Update, all_even
 register_step_hook = getattr(import_module("torch.optim.optimizer"), "register_optimizer_step_pre_hook", None)
 
 SAME_VARIANCE = 1e-9  # at most, relative, of the norm of a gradient over ranks: no more than rounding
+EMBEDDINGS = (torch.nn.Embedding, torch.nn.EmbeddingBag)
 
 
 class AuditError(Exception):
@@ -47,7 +48,9 @@ class _TouchParameters(torch.nn.Module):
 
 def _changes_parameters(module: torch.nn.Module) -> bool:
     """Whether forward may change its parameters in place."""
-    return getattr(module, "max_norm", None) is not None or isinstance(module, torch.nn.RNNBase)  # flatten_parameters()
+    if isinstance(module, EMBEDDINGS):
+        return module.max_norm is not None
+    return isinstance(module, torch.nn.RNNBase)  # flatten_parameters()
 
 
 class Accumulation:
@@ -97,13 +100,12 @@ class Accumulation:
                 raise ValueError("static_graph=True needs samples on every rank: expected at least "
                                  f"{update.world} samples in every update, found {smallest}")
         for module in model.modules():
-            if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.sparse and \
-                    module.weight.requires_grad:
-                # With them DDP divides the gradients of other parameters by the number of ranks twice.
-                raise ValueError("expected embeddings with dense gradients, found sparse=True")
-            if getattr(module, "max_norm", None) is not None:  # ranks would have other rows
-                raise ValueError("expected embeddings without max_norm, by which each rank changes the rows that it uses, "
-                                 f"found {module}")
+            if isinstance(module, EMBEDDINGS) and module.weight.requires_grad:
+                if module.sparse:  # DDP would divide the gradients of other parameters by the number of ranks twice
+                    raise ValueError("expected embeddings with dense gradients, found sparse=True")
+                if module.max_norm is not None:
+                    raise ValueError("expected embeddings without max_norm, by which each rank changes the rows that it "
+                                     f"uses, found {module}")
             if isinstance(module, torch.nn.SyncBatchNorm) and not all_even(plans):
                 raise ValueError("SyncBatchNorm needs as many micro-batches on every rank in every update: expected "
                                  "ExactBatches.even, found False")
