@@ -485,9 +485,9 @@ class Samples(unittest.TestCase):
         plan = self.plan(3, 6, 17)
         slow = self.gaccd.plan(nodes=3, gpus_per_node=1, micro_batch=6, target=17, speed="a:0.1", gaccd=GACCD)
         for even, of, more in ((False, plan, {}), (True, plan, {"last_cycle": "drop"}), (False, slow, {"last_cycle": "drop"}),
-                               (True, plan, {"last_cycle": "carry", "epochs": 3}), (False, plan, {"last_cycle": "carry"}),
+                               (True, plan, {"last_cycle": "carry", "epochs": 3}), (False, plan, {"last_cycle": "carry", "epochs": 9}),
                                (True, plan, {"max_updates": 3}), (False, plan, {"max_updates": 5, "epochs": 2})):
-            with self.subTest(even=even, more=more):
+            with self.subTest(even=even, more=more), mock.patch.object(self.module, "CHUNK_UPDATES", 1):
                 batches = self.module.ExactBatches(53, of, 1, **more)
                 self.assertEqual(batches.even, even)
                 self.assertEqual(batches.at(1).plan, of)
