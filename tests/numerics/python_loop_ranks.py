@@ -1,12 +1,13 @@
 """One rank of PyTorch for python_loop_test.py: python_loop_ranks.py CASES RANK WORLD FOLDER
 
-CASES is a JSON file with a list of cases, {"do": a function of this file, ...}. Results go to FOLDER/RANK.json, a list
-of the same length. A check that fails raises, and the rank exits.
+CASES is a JSON file with a list of cases, {"do": a function of this file or of python_loop_collectives.py, ...}. Results
+go to FOLDER/RANK.json, a list of the same length. A check that fails raises, and the rank exits.
 """
 import json
 import os
 import struct
 import sys
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -24,7 +25,12 @@ sys.path.insert(0, str(ROOT / "tools" / "python"))
 
 import gaccd  # noqa: E402
 import gaccd.torch  # noqa: E402
-from gaccd.torch import AuditError, ExactBatches, accumulate, all_gather, all_reduce_sum  # noqa: E402
+from gaccd.torch import AuditError, ExactBatches, accumulate, all_gather  # noqa: E402
+from python_loop_collectives import (  # noqa: E402, F401
+    finite_differences, gathered_rows, gradcheck, raised, reduced_constants)
+
+
+NEW_TORCH = int(torch.__version__.split(".")[0]) >= 2
 
 
 class Arrays(Dataset):
@@ -121,10 +127,11 @@ class Training:
 
     def __init__(self, case, rank, world):
         self.case, self.rank, self.world = case, rank, world
-        plan = gaccd.plan(nodes=1, gpus_per_node=world, micro_batch=case["micro"], target=case["target"],
-                          gaccd=case["gaccd"])
+        other = case.get("variant") if rank == world - 1 else None
+        plan = gaccd.plan(nodes=1, gpus_per_node=world, micro_batch=case["micro"],
+                          target=case["target"] + (other == "another batch"), gaccd=case["gaccd"])
         data = Arrays(case["data"])
-        self.batches = ExactBatches(data, plan, rank, case["seed"], epochs=case["epochs"],
+        self.batches = ExactBatches(data, plan, rank, case["seed"] + (other == "another seed"), epochs=case["epochs"],
                                     last_cycle=case["last_cycle"], shuffle=case["shuffle"])
         self.loader = DataLoader(data, batch_sampler=self.batches, num_workers=case.get("workers", 0))
         self.model = DistributedDataParallel(make_model(case["weights"]),
@@ -174,6 +181,8 @@ class Training:
             window.backward(losses, weights)
         if variant == "zero_grad in between" and bad and first:
             self.optimizer.zero_grad()
+        if variant == "step in the loop" and bad and first:
+            self.optimizer.step()
         if variant == "reduced again" and first:
             for parameter in self.model.parameters():
                 dist.all_reduce(parameter.grad)
@@ -193,6 +202,8 @@ class Training:
                 for step, (indices, *batch) in enumerate(window if update else ()):
                     taken.append(indices.tolist())
                     self.backward(window, batch, step == 0)
+                if self.case.get("variant") == "step inside" and self.rank == self.world - 1:
+                    self.optimizer.step()
             assert self.reductions == 1, f"{self.reductions} reductions in an update"
             norm = torch.stack([p.grad.norm() for p in self.model.parameters()]).norm().item()
             self.optimizer.step()
@@ -209,7 +220,8 @@ def train(case, rank, world):
     try:
         updates = training.run()
     except AuditError as error:
-        assert all(torch.equal(a, b) for a, b in zip(before, training.model.parameters())), "the optimiser stepped"
+        same = all(torch.equal(a, b) for a, b in zip(before, training.model.parameters()))
+        assert same or "step in" in case["variant"], "the optimiser stepped"
         return {"error": str(error), "expected": error.expected, "found": error.found}
     if "save" in case and rank == 0:
         training.save(case["save"])
@@ -320,14 +332,6 @@ def contrastive(case, rank, world):
     return right
 
 
-def raised(kind, call, *args, **more):
-    try:
-        call(*args, **more)
-    except kind as error:
-        return str(error)
-    raise AssertionError(f"no {kind.__name__}")
-
-
 class Scaler:
     """torch.cuda.amp.GradScaler needs a GPU."""
 
@@ -349,6 +353,72 @@ def scaler(case, rank, world):
         return [model.module.weight.grad.item(), window.loss]
 
 
+class FewSamples(torch.nn.Module):
+    """A parameter, complex where DDP over gloo can reduce it, and a buffer that every forward changes."""
+
+    def __init__(self):
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.tensor([2.0 + 1.0j] if NEW_TORCH else [2.0]))
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        if self.training:
+            self.seen += len(x)
+        return {"value": (self.factor * x).abs() ** 2}
+
+
+def few_samples(case, rank, world):
+    """A rank without samples does not call hooks of the model, and has the buffers of a rank with some; two models."""
+    def model():
+        one = DistributedDataParallel(FewSamples())
+        one.register_forward_hook(lambda module, inputs, output: output["value"])
+        return one
+
+    plan = gaccd.plan(nodes=1, gpus_per_node=world, micro_batch=1, target=2, gaccd=case["gaccd"])
+    batches, pair = ExactBatches(6, plan, rank), [model(), model()]
+    for update in batches.updates(torch.tensor(one).float() for one in batches):
+        update = replace(update, batches=list(update.batches))
+        for one in pair:
+            with accumulate(one, update) as window:
+                for x in window:
+                    window.backward(one(x))
+    assert len(update.micro_batches) == (rank > 0), update.micro_batches
+    return {"seen": [one.module.seen.item() for one in pair], "factors": [[abs(one.module.factor.grad.item()), window.loss]
+                                                                      for one in pair]}
+
+
+class Silent(torch.optim.SGD):
+    """As fused optimizers: the versions of the parameters remain."""
+
+    def step(self):
+        for parameter in self.param_groups[0]["params"]:
+            parameter.data += 1
+
+
+def silent_step(case, rank, world):
+    """Whether the audit finds a step of an optimizer that leaves the versions of the parameters, in the loop or after
+    it, and not that of another model."""
+    plan = gaccd.plan(nodes=1, gpus_per_node=world, micro_batch=1, target=2 * world, gaccd=case["gaccd"])
+    found = []
+    for own, after in ((True, False), (True, True), (False, True)):
+        batches, model = ExactBatches(2 * world, plan, rank), torch.nn.Linear(1, 1)
+        optimizer = Silent((model if own else torch.nn.Linear(1, 1)).parameters(), lr=1)
+        try:
+            with accumulate(DistributedDataParallel(model), next(batches.updates(batches))) as window:
+                for x in window:
+                    window.backward(window._model(torch.tensor(x)[:, None].float())[:, 0])
+                    if not after:
+                        optimizer.step()
+                if after:
+                    optimizer.step()
+            found.append(None)
+        except AuditError as error:
+            found.append(str(error))
+        Silent(model.parameters(), lr=1).step()
+        assert window._disturbed == (own and NEW_TORCH), "a step after the update is recorded"
+    return found if NEW_TORCH else None  # earlier ones have no hook for it
+
+
 def refusals(case, rank, world):
     """What is refused at once, with what was expected and found."""
     def plan(world, target):
@@ -361,6 +431,21 @@ def refusals(case, rank, world):
     window = accumulate(model, batches.at(1))
     two = torch.ones(2, 1)
     sparse = DistributedDataParallel(torch.nn.Embedding(2, 1, sparse=True))
+
+    still_sparse = DistributedDataParallel(torch.nn.Sequential(
+        torch.nn.Embedding(2, 1, sparse=True).requires_grad_(False), torch.nn.Linear(1, 1)))
+    accumulate(still_sparse, batches.at(1))
+    frozen = DistributedDataParallel(torch.nn.Linear(1, 1)).requires_grad_(False)
+    synchronized = DistributedDataParallel(torch.nn.Linear(1, 1))
+    synchronized.module.norm = torch.nn.SyncBatchNorm(1)  # DDP refuses it for CPUs
+    accumulate(synchronized, next(batches.updates(batches)))
+    tail = ExactBatches(18, plan(world, 16), rank)
+    first_of_two = next(tail.updates(tail))
+    limited = torch.nn.Embedding(2, 1, max_norm=1.0)
+    alone = ExactBatches(2, plan(1, 2), 0)
+    with accumulate(limited, next(alone.updates([torch.arange(2)]))) as on_one_rank:
+        for x in on_one_rank:
+            on_one_rank.backward(limited(x)[:, 0])
 
     def without_weights():
         update = next(batches.updates(batches))
@@ -381,14 +466,20 @@ def refusals(case, rank, world):
             raised(ValueError, accumulate, still, ExactBatches(16, plan(world, 2), rank).at(1)),
             raised(ValueError, accumulate, still, ExactBatches(16, slow, rank).at(1)),
             raised(ValueError, gaccd.plan, nodes=1, gpus_per_node=1, micro_batch=1, target=1, speed="measured"),
-            raised(ValueError, without_weights)]
+            raised(ValueError, without_weights),
+            raised(ValueError, window.backward, two.sum(), torch.ones(()), samples=2),
+            raised(ValueError, window.backward, two.sum(), samples=2, count=torch.ones(1)),
+            raised(ValueError, window.backward, two[:, 0]),
+            raised(ValueError, accumulate, frozen, batches.at(1)),
+            raised(ValueError, accumulate, synchronized, first_of_two),
+            raised(ValueError, accumulate, still, first_of_two),
+            raised(ValueError, accumulate, DistributedDataParallel(limited), batches.at(1))]
 
 
 def not_reduced(case, rank, world):
     """What DDP does not reduce is found before the optimiser steps: each rank would train a model of its own."""
-    def audit(call, thaw):
-        model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
-                                                            .requires_grad_(not thaw)))
+    def audit(call, thaw, kind=torch.nn.Sequential):
+        model = DistributedDataParallel(kind(torch.nn.Linear(1, 1), torch.nn.Linear(1, 1).requires_grad_(not thaw)))
         model.module.requires_grad_()
         batches = ExactBatches(6, gaccd.plan(nodes=1, gpus_per_node=world, micro_batch=1, target=6,
                                              gaccd=case["gaccd"]), rank)
@@ -404,117 +495,12 @@ def not_reduced(case, rank, world):
         return model
 
     assert audit(lambda model, step: model if step else model.module, False) == 1  # the last one reduces
-    return [raised(AuditError, audit, inside, False), raised(AuditError, audit, whole, True)]
+    class First(torch.nn.Sequential):
+        def forward(self, x):
+            return self[0](x)
 
-
-def finite_differences(case, rank, world):
-    """dJ/dx of all_gather and all_reduce_sum, by perturbing every value on every rank, in double precision."""
-    generator = torch.Generator().manual_seed(5)
-    rows = [(2, 0, 3, 1, 2)[r] if world > 1 else 2 for r in range(world)]
-    worst, other = 0.0, []
-    for operation in ("all_gather", "all_reduce_sum"):
-        sizes = rows if operation == "all_gather" else [2] * world
-        starts = [torch.randn(size, 3, generator=generator, dtype=torch.float64) for size in sizes]
-        factors = [torch.randn(sum(rows) if operation == "all_gather" else 2, 3, generator=generator,
-                               dtype=torch.float64) for _ in range(world)]
-
-        def loss(x, convention):
-            call = all_gather if operation == "all_gather" else all_reduce_sum
-            y = call(x, convention)
-            factor = factors[rank] if convention == "per_rank_loss" else factors[0]
-            return (factor * y.sin() * y).sum()
-
-        def objective(x, convention):
-            value = loss(x, convention).detach()
-            if convention == "per_rank_loss":
-                dist.all_reduce(value)
-            return value.item()
-
-        gradients = {}
-        for convention in ("per_rank_loss", "replicated_loss"):
-            x = starts[rank].clone().requires_grad_()
-            before = x.detach().clone()
-            loss(x, convention).backward()
-            assert torch.equal(x.detach(), before), "the input was changed"
-            gradients[convention] = x.grad
-            for r in range(world):
-                for i in range(starts[r].numel()):
-                    values = []
-                    for step in (1e-6, -1e-6):
-                        moved = starts[rank].clone()
-                        if r == rank:
-                            moved.view(-1)[i] += step
-                        values.append(objective(moved, convention))
-                    if r == rank:
-                        numeric = (values[0] - values[1]) / 2e-6
-                        worst = max(worst, abs(numeric - x.grad.view(-1)[i].item()))
-        if sizes[rank]:
-            other.append((gradients["per_rank_loss"] - gradients["replicated_loss"]).abs().max().item())
-    return {"worst": worst, "other": other}
-
-
-def gradcheck(case, rank, world):
-    """First and second derivatives by PyTorch's own check, which can perturb one rank alone."""
-    x = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
-    for operation in (all_gather, all_reduce_sum):
-        for convention in gaccd.torch.collectives.CONVENTIONS:
-            def call(x, operation=operation, convention=convention):
-                return operation(x, convention) ** 3
-            assert torch.autograd.gradcheck(call, x) and torch.autograd.gradgradcheck(call, x)
-
-
-def gathered_rows(case, rank, world):
-    """Values, types, empty results and refusals of all_gather."""
-    mine = torch.arange(rank + 1) + 10 * rank
-    expected = torch.cat([torch.arange(r + 1) + 10 * r for r in range(world)])
-    assert torch.equal(all_gather(mine), expected)
-    assert all_gather(torch.zeros(0, 4)).shape == (0, 4)
-    total = all_reduce_sum(torch.full((2,), rank + 1.0))
-    assert torch.equal(total, torch.full((2,), world * (world + 1) / 2))
-    convention = raised(ValueError, all_gather, mine, "mean")
-    number = raised(ValueError, all_gather, torch.tensor(1.0))
-    sizes = raised(ValueError, all_gather, torch.zeros(1, 2 + (rank == 1))) if world > 1 else ""
-    shapes = raised(ValueError, all_gather, torch.zeros(2, 3 - (rank == 1), 2 + (rank == 1))) if world > 1 else ""
-    types = raised(ValueError, all_gather, torch.zeros(1, 2).to([torch.float32, torch.float64][rank == 1])
-                   ) if world > 1 else ""
-    # A constant without rows on every other rank: these take part in the backward all the same.
-    x = torch.ones(2, 3, requires_grad=True) if rank % 2 == 0 else torch.zeros(0, 3)
-    y = all_gather(x)
-    assert y.requires_grad
-    (y.sum() * (rank + 1)).backward()
-    assert x.grad is None if rank % 2 else torch.equal(x.grad, torch.full((2, 3), world * (world + 1) / 2))
-    with torch.no_grad():
-        assert not all_gather(x).requires_grad
-    return {"convention": convention, "number": number, "sizes": sizes, "shapes": shapes, "types": types}
-
-
-def reduced_constants(case, rank, world):
-    """Only rank 0 has something that needs a gradient, as where others have no samples: they take part in the backward
-    all the same, and the operation after it meets that of the other ranks. And refusals of all_reduce_sum."""
-    everyone = world * (world + 1) / 2
-    for convention, expected in (("per_rank_loss", everyone), ("replicated_loss", 1.0)):
-        for shape in ((), (1,), (2, 3)):
-            x = torch.ones(shape, requires_grad=True) if rank == 0 else torch.zeros(shape)
-            own = torch.ones((), requires_grad=True)  # of each rank, so that it has a backward
-            y = all_reduce_sum(x, convention)
-            factor = rank + 1.0 if convention == "per_rank_loss" else 1.0
-            (y.sum() * factor * own).backward()
-            after = torch.full(shape, rank + 1.0)
-            dist.all_reduce(after)
-            assert torch.equal(after, torch.full(shape, everyone)), f"{convention}: then a sum of {after}"
-            if rank == 0:
-                assert torch.equal(x.grad, torch.full(shape, expected)), f"{convention}: {x.grad}"
-            else:
-                assert x.grad is None and not x.requires_grad
-            with torch.no_grad():
-                assert not all_reduce_sum(x, convention).requires_grad
-    counts = all_reduce_sum(torch.tensor([rank, 1]))
-    assert counts.tolist() == [everyone - world, world] and not counts.requires_grad
-    if world == 1:
-        return None
-    return {"shapes": raised(ValueError, all_reduce_sum, torch.zeros(3, 2) if rank == 1 else torch.zeros(2, 3)),
-            "numbers": raised(ValueError, all_reduce_sum, torch.zeros(1) if rank == 1 else torch.zeros(())),
-            "types": raised(ValueError, all_reduce_sum, torch.zeros(2, dtype=torch.float64 if rank == 1 else None))}
+    return [raised(AuditError, audit, inside, False), raised(AuditError, audit, whole, True),
+            raised(ValueError, audit, whole, False, First)]
 
 
 def main():

@@ -215,7 +215,11 @@ class PythonLoop(unittest.TestCase):
             "a rank that skips": (17, 11, "samples over all ranks (rank 2: 0 of 6)"),
             "weights on one rank only": (0, 6, "micro-batches without weights or a count"),
             "backward in halves": (0, 1, "ranks that called backward() again after the last micro-batch"),
-            "zero_grad in between": (0, 1, "something else than backward() changed gradients"),
+            "zero_grad in between": (0, 1, "something else than backward() changed gradients or parameters"),
+            "step inside": (0, 1, "something else than backward() changed gradients or parameters"),
+            "step in the loop": (0, 1, "something else than backward() changed gradients or parameters"),
+            "another seed": (0, 1, "is not that of rank 0 (rank 2)"),
+            "another batch": (0, 1, "is not that of rank 0 (rank 2)"),
         }
         cases = [reference.case | {"variant": variant} for variant in audited]
         cases += [reference.case | {"variant": "mean of means"}, reference.case | {"do": "train_with_wrong_factor"},
@@ -264,19 +268,30 @@ class PythonLoop(unittest.TestCase):
 
     def test_models_with_branches_and_refusals(self):
         results = run_ranks(3, [{"do": do, "gaccd": GACCD} for do in
-                                ("unused_parameters", "scaler", "refusals", "contrastive", "not_reduced")],
-                            self.dir / "branches")
-        for branches, scaled, refused, contrastive, differ in results:
+                                ("unused_parameters", "scaler", "refusals", "contrastive", "few_samples", "silent_step",
+                                 "not_reduced")], self.dir / "branches")
+        for branches, scaled, refused, contrastive, few, silent, differ in results:
+            *differ, unused = differ
             for text, parts in zip(differ, ("as module.0.weight .*: expected 0, found 4", "as module.1.weight .* found 2")):
                 self.assertRegex(text, "update 1: parameters whose gradients differ between ranks, " + parts)
+            self.assertIn("every parameter, found none of module.1.weight", unused)
+            self.assertEqual(few["seen"], [3, 3])  # one in each update, on ranks 1 and 2
+            self.assertEqual(few["factors"][0], few["factors"][1])
+            if silent is not None:
+                self.assertIsNone(silent[2])
+                for text in silent[:2]:
+                    self.assertIn("changed gradients or parameters", text)
             self.assertEqual(contrastive, {"per_rank_loss": True, "replicated_loss": False})
             self.assertEqual(branches, {"updates": [20] * 3 + [4]})
             self.assertEqual(scaled, [8 * 2.5, 2.5])  # of inputs 0 to 5
             parts = ("without samples=", "found losses of shape [2, 1]", "shape [2, 1], as the losses, found [3, 1]",
                      "expected 3 samples, found losses of 2", "found both", "a count without gradient",
                      "found sparse=True", "found one of other samples", "expected 4 ranks (the plan), found 3",
-                     "expected the samples of rank", "at least 3 samples in an update, found 2", "expected a plan without speeds", "found 'measured'",
-                     "update 1: expected a sum of weights above 0, found 0")
+                     "expected the samples of rank", "at least 3 samples in every update, found 2", "expected a plan without speeds", "found 'measured'",
+                     "update 1: expected a sum of weights above 0, found 0",
+                     "expected count= with a loss that is one number", "one number, found shape [1]", "found it outside",
+                     "that require a gradient, found none", "SyncBatchNorm needs",
+                     "at least 3 samples in every update, found 2", "without max_norm")
             for text, part in zip(refused, parts, strict=True):
                 self.assertIn(part, text)
 
@@ -307,7 +322,7 @@ class Example(unittest.TestCase):
     def test_the_page_shows_its_lines(self):
         page, example = (path.read_text() for path in (ROOT / "daemon/docs/pytorch.md", self.EXAMPLE))
         changed = [line[1:] for line in page.splitlines() if line.startswith("+")]
-        self.assertEqual(len(changed), 10)
+        self.assertEqual(len(changed), 11)
         for line in changed:
             self.assertIn(f"\n{line}\n", example)
 
@@ -450,6 +465,33 @@ class Samples(unittest.TestCase):
             del updates
             self.assertEqual((loaded, batches.done), ([0], 0), ends)
 
+    def test_batches_of_other_updates_are_refused(self):
+        batches = self.module.ExactBatches(53, self.plan(2, 3, 17), 1, seed=4)
+        with self.assertRaisesRegex(ValueError, "in_order=True, found False"):
+            next(batches.updates(mock.Mock(batch_sampler=batches, in_order=False)))
+        iterator = iter(batches)
+        for stop, whole in ((1, True), (2, False)):  # the first loop ends after an update, the second one within
+            for update in batches.updates(iterator):
+                taken = [tuple(one) for one, _ in zip(update.batches, range(99 if whole else 1))]
+                self.assertEqual((update.number, taken), (stop, list(update.micro_batches[:None if whole else 1])))
+                if whole:
+                    update.complete()
+                break
+        with self.assertRaisesRegex(ValueError, "begins with update 2, found one that another loop has left"):
+            next(batches.updates(iterator))
+        self.assertEqual(next(batches.updates(iter(batches))).number, 2)
+
+    def test_even_updates(self):
+        plan = self.plan(3, 6, 17)
+        slow = self.gaccd.plan(nodes=3, gpus_per_node=1, micro_batch=6, target=17, speed="a:0.1", gaccd=GACCD)
+        for even, of, more in ((False, plan, {}), (True, plan, {"last_cycle": "drop"}), (False, slow, {"last_cycle": "drop"}),
+                               (True, plan, {"last_cycle": "carry", "epochs": 3}), (False, plan, {"last_cycle": "carry", "epochs": 9}),
+                               (True, plan, {"max_updates": 3}), (False, plan, {"max_updates": 5, "epochs": 2})):
+            with self.subTest(even=even, more=more), mock.patch.object(self.module, "CHUNK_UPDATES", 1):
+                batches = self.module.ExactBatches(53, of, 1, **more)
+                self.assertEqual(batches.even, even)
+                self.assertEqual(batches.at(1).plan, of)
+
     def test_a_loop_for_each_epoch_is_refused(self):
         batches = self.module.ExactBatches(53, self.plan(2, 3, 17), 1, epochs=2)
         for update in batches.updates(batches):
@@ -457,6 +499,8 @@ class Samples(unittest.TestCase):
         self.assertEqual(batches.done, batches.total)
         with self.assertRaisesRegex(RuntimeError, "all 8 updates are complete: epochs="):
             next(batches.updates(batches))
+        with self.assertRaisesRegex(RuntimeError, "other loops need another DataLoader"):
+            iter(batches)
         again = self.module.ExactBatches(53, self.plan(2, 3, 17), 1, epochs=2)
         again.load_state_dict(batches.state_dict())  # a run that is complete has nothing to do
         self.assertEqual(list(again.updates(again)), [])

@@ -124,6 +124,19 @@ class Package(unittest.TestCase):
                           enumerate([(0.1, 1), (0.1, 2), (0.01, 1), (0.01, 2)])])
         self.assertEqual([run.jobs for run in runs], [[f"17_{i}"] for i in range(4)])
 
+    def test_what_would_be_another_submission_is_refused(self):
+        for some, kind, text in (("0.1", TypeError, "expected a list, found the text '0.1'"),
+                                 (["a,b.npy", "c.npy"], ValueError, "expected values without a comma, found 'a,b.npy'")):
+            with self.assertRaisesRegex(kind, text):
+                gaccd.sweep(JOB, "lr", nodes=1, gaccd=GACCD, values={"optimizer.lr": some})
+        for more, kind, text in (({"sbatch": "-p"}, TypeError, "sbatch: expected a list, found the text '-p'"),
+                                 ({"flags": "--dry-run"}, TypeError, "flags: expected a list"),
+                                 ({"flags": ["--dry-run"]}, ValueError, "found --dry-run, which submits nothing"),
+                                 ({"sbatch": ["--test-only"]}, ValueError, "found --test-only")):
+            with self.assertRaisesRegex(kind, text):
+                self.submit(**more)
+        self.assertFalse((self.dir / "runs").exists())
+
     def test_the_target_batch_has_one_value_under_either_name(self):
         of_issue = gaccd.plan(nodes=30, gpus_per_node=8, micro_batch=10, target=3072, gaccd=GACCD)
         self.assertEqual(of_issue, gaccd.plan(nodes=30, gpus_per_node=8, micro_batch=10, target_batch=3072, gaccd=GACCD))

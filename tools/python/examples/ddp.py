@@ -30,6 +30,7 @@ def main():
             for features, labels in window:
                 window.backward(cross_entropy(model(features), labels, reduction="none"))
         optimizer.step()
+        optimizer.zero_grad()
         if rank == 0 and update.epoch_end:
             print(f"epoch {update.epoch}: loss {window.loss:.6f} over the last {update.samples} samples")
     dist.destroy_process_group()

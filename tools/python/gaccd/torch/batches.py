@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
-from typing import Any, Iterable, Iterator, Mapping, Sized
+from typing import Any, Iterable, Iterator, Mapping, Sequence, Sized
 
 from ..plan import Plan
 from ..run import call
 
 CHUNK_SAMPLES = 1 << 16  # per call of gaccd, unless one update has more
 CHUNK_UPDATES = 1 << 10
+IDENTITY_BITS = 18  # squares are exact as float64, also summed over 2^17 ranks
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class Update:
     rank: int
     world: int
     micro_batches: tuple[tuple[int, ...], ...]  # the non-empty ones of this rank: indices in the data set
+    plan: Plan = field(repr=False)  # of this update: that of all, or of a smaller one
+    identity: int  # equal on ranks whose data set size, batch, seed, order, length of the run and speeds are equal
     batches: Iterable[Any] = field(default=(), repr=False)  # the same, loaded
     owner: ExactBatches | None = field(default=None, repr=False)
     uneven: bool = False  # ranks have different speeds, so some may have no samples
@@ -38,6 +43,11 @@ class Update:
         """Marks the update as complete: state_dict() then continues after it. Called by accumulate()."""
         if self.owner is not None:
             self.owner.done = self.number
+
+
+def all_even(plans: Sequence[Plan]) -> bool:
+    """Whether in each plan all ranks have as many micro-batches."""
+    return all(len({sum(size > 0 for size in rank.micro_batches) for rank in plan.ranks}) == 1 for plan in plans)
 
 
 class ExactBatches:
@@ -53,9 +63,14 @@ class ExactBatches:
     def __init__(self, dataset: Sized | int, plan: Plan, rank: int, seed: int = 1, *, epochs: int = 1,
                  max_updates: int = 0, last_cycle: str = "update", shuffle: bool = True) -> None:
         self.plan, self.rank, self.done, self._ended = plan, rank, 0, False
-        size = dataset if isinstance(dataset, int) else len(dataset)
+        self._plans = {plan.effective_batch: plan}
+        self._iterator: Iterator[Any] | None = None  # of updates(), if it was given one
+        self._taken: int | None = 0  # updates whose micro-batches were loaded; None within an update
+        self._size = size = dataset if isinstance(dataset, int) else len(dataset)
         self._identity = {"dataset_size": size, "batch": plan.effective_batch, "seed": seed, "shuffle": shuffle,
                           "last_cycle": last_cycle}
+        run = json.dumps([self._identity, epochs, max_updates, plan.world, plan.speeds], default=int)
+        self._checksum = zlib.crc32(run.encode()) % (1 << IDENTITY_BITS)
         self._command = [plan.gaccd, "samples", "--format=json", *plan.flags, f"--rank={rank}",
                          f"--dataset-size={size}", f"--seed={seed}", f"--epochs={epochs}",
                          f"--max-updates={max_updates}", f"--last-cycle={last_cycle}",
@@ -64,6 +79,19 @@ class ExactBatches:
         self._chunk = max(1, min(CHUNK_UPDATES, CHUNK_SAMPLES // load))
         self._chunks: dict[int, list[Update]] = {}
         self.total = self.at(1).updates
+
+    @cached_property
+    def plans(self) -> list[Plan]:
+        """Of all updates of the run: one for each number of samples."""
+        smaller = self._size // self.plan.effective_batch + 1  # in the first epoch, if there is one
+        for number in (1, min(smaller, self.total), self.total):
+            self.at(number)
+        return list(self._plans.values())
+
+    @property
+    def even(self) -> bool:
+        """Whether in every update all ranks have as many micro-batches, as collectives within them need it."""
+        return all_even(self.plans)
 
     def at(self, number: int) -> Update:
         """An update of the run, from 1."""
@@ -81,10 +109,20 @@ class ExactBatches:
     def _parse(self, line: Mapping[str, Any]) -> Update:
         samples = iter(line["samples"])
         micro_batches = tuple(tuple(islice(samples, size)) for size in line["micro_batches"] if size > 0)
-        return Update(line["update"], line["updates"], line["epoch"], line["epoch_end"], line["update_samples"],
-                      line["rank"], self.plan.world, micro_batches, uneven=self.plan.speeds is not None)
+        samples_of_all = line["update_samples"]
+        if samples_of_all not in self._plans:
+            self._plans[samples_of_all] = self.plan.for_samples(samples_of_all)
+        return Update(line["update"], line["updates"], line["epoch"], line["epoch_end"], samples_of_all, line["rank"],
+                      self.plan.world, micro_batches, self._plans[samples_of_all], self._checksum,
+                      uneven=self.plan.speeds is not None)
+
+    def _check_end(self) -> None:
+        if self._ended and self.done == self.total:
+            raise RuntimeError(f"all {self.total} updates are complete: epochs= has the number of epochs, of which one "
+                               "loop over updates() takes all; other loops need another DataLoader")
 
     def __iter__(self) -> Iterator[list[int]]:
+        self._check_end()
         return self._micro_batches(self.done + 1)  # of now, not of the first next(), as a DataLoader calls it late
 
     def _micro_batches(self, first: int) -> Iterator[list[int]]:
@@ -94,17 +132,22 @@ class ExactBatches:
     def updates(self, loader: Iterable[Any]) -> Iterator[Update]:
         """The remaining updates of all epochs. RuntimeError for a second loop after the last one.
 
-        loader: a DataLoader with this as its batch_sampler.
+        loader: a DataLoader with this as its batch_sampler, or what yields the same.
         """
         if getattr(loader, "batch_sampler", self) is not self:
             raise ValueError("expected a DataLoader with this as its batch_sampler, found one of other samples")
-        if self._ended and self.done == self.total:
-            raise RuntimeError(f"all {self.total} updates are complete: epochs= has the number of epochs, of which one "
-                               "loop over updates() takes all")
+        if not getattr(loader, "in_order", True):
+            raise ValueError("expected a DataLoader with in_order=True, found False: updates would have the samples of "
+                             "others")
+        self._check_end()
         batches = iter(loader)
+        if batches is self._iterator and self._taken != self.done:
+            raise ValueError(f"expected an iterator that begins with update {self.done + 1}, found one that another loop "
+                             "has left within an update; a DataLoader can begin anew")
+        self._iterator = batches if batches is loader else None
         for number in range(self.done + 1, self.total + 1):
             update = self.at(number)
-            own = islice(batches, len(update.micro_batches))
+            own = self._own(batches, update)
             yield replace(update, batches=own, owner=self)
             if self.done != number:
                 raise RuntimeError(f"update {number} was left before it was complete: expected {number} complete "
@@ -112,6 +155,11 @@ class ExactBatches:
             for _ in own:  # discards what the update did not consume, for example if it was skipped
                 pass
         self._ended = True
+
+    def _own(self, batches: Iterator[Any], update: Update) -> Iterator[Any]:
+        self._taken = None
+        yield from islice(batches, len(update.micro_batches))
+        self._taken = update.number
 
     def state_dict(self) -> dict[str, Any]:
         """The state for a checkpoint, from which the run continues on any number of ranks."""

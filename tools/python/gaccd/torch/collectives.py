@@ -71,9 +71,12 @@ def _agree(x: Tensor, shape: Sequence[int], what: str, group: Any) -> list[list[
     in `shape`, which is that of x or of its rows."""
     if x.dim() > MOST_DIMENSIONS or x.dtype not in DTYPES:
         raise ValueError(f"expected at most {MOST_DIMENSIONS} dimensions of a plain type, found {x.dim()} of {x.dtype}")
+    world = dist.get_world_size(group)
+    if world < 1:
+        raise ValueError("expected a rank of the group, found one that is not in it")
     padded = [*shape, *[-1] * (MOST_DIMENSIONS - len(shape))]
     own = torch.tensor([len(x) if x.dim() else 1, x.requires_grad, DTYPES.index(x.dtype), *padded], device=x.device)
-    every = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+    every = [torch.empty_like(own) for _ in range(world)]
     dist.all_gather(every, own, group=group)
     found = [one.tolist() for one in every]
 
