@@ -85,7 +85,7 @@ class Function {
 
   // Output 0 is input 0 with another shape: no memory, no kernel.
   [[nodiscard]] virtual bool is_view() const { return false; }
-  // Output 0 may overwrite input 0 if no other node reads that.
+  // Output 0 may overwrite input 0 if no other node, and no other input of this one, reads that.
   [[nodiscard]] virtual bool can_run_in_place() const { return false; }
   // Kernels communicate with the other ranks, which all run the node at the same position. A
   // captured CUDA graph is cut there.

@@ -49,6 +49,9 @@ std::vector<ValueId> ShareStorage(const Graph& graph) {
     if (!node.function->can_run_in_place()) continue;
     const ValueId input = storage[Index(node.inputs[0])];
     const ValueId output = node.outputs[0];
+    // Another input with the same memory may be read in another order than the output is written.
+    const auto same_memory = [&](ValueId other) { return storage[Index(other)] == input; };
+    if (std::ranges::count_if(node.inputs, same_memory) > 1) continue;
     const bool free = graph.value(input).kind == ValueKind::kActivation &&
                       last[Index(input)] == i && !kept[Index(input)] && !kept[Index(output)] &&
                       graph.value(output).kind == ValueKind::kActivation &&

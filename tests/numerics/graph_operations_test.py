@@ -325,6 +325,12 @@ class GraphOperations(ExportTest):
         self.assertIn("dim=1", self.refusal(lambda m, y: torch.cat((y, y), 0)[:y.shape[0]]))
         self.assertIn("p.expand(samples", self.refusal(lambda m, y: y.repeat(2, 1)[:, :6]))
 
+    def test_values_that_are_added_in_another_order(self):
+        """The gradient of both terms is one value, which their sum must not overwrite while it is read."""
+        for formula in (lambda y: y + y.flip(1), lambda y: y + y.roll(1, 1), lambda y: y + y.unflatten(1, (2, 4)).transpose(1, 2).flatten(1)):
+            self.check_model(Calls(lambda m, x, formula=formula: m.b(formula(m.a(x))), a=torch.nn.Linear(8, 8), b=torch.nn.Linear(8, 3)),
+                             torch.randn(2, 8))
+
     def test_attention_of_other_ranks(self):
         dot = torch.nn.functional.scaled_dot_product_attention
 

@@ -136,9 +136,11 @@ int Replay(const Graph& graph, const MemoryPlan& plan) {
     }
     for (const ValueId output : node.outputs) EXPECT_TRUE(memory.Holds(output));
     const ValueId reused = plan.storage[Index(node.outputs[0])];
+    int written_over = 0;
     for (const ValueId input : node.inputs) {
       if (memory.Holds(input)) continue;
       ++in_place;
+      EXPECT_EQ(++written_over, 1) << "an input with the same memory may be read later";
       EXPECT_TRUE(node.function->can_run_in_place()) << "input " << input << " written over";
       EXPECT_EQ(plan.storage[Index(input)], reused);
       EXPECT_EQ(plan.storage[Index(node.inputs[0])], reused) << "only input 0 may be written over";
