@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <set>
 #include <span>
 #include <utility>
@@ -126,6 +127,26 @@ bool NormalisesBatches(const GraphBody& body, BatchStatistics stats) {
          std::ranges::find(body.nodes, kBatchNormOp, &GraphNode::op) != body.nodes.end();
 }
 
+// Whether all bodies use the same trained parameters. The gradient of one that a micro-batch does
+// not use would remain that of another update.
+bool TrainTheSame(const GraphFile& graph) {
+  std::set<std::string_view> trained;
+  for (const GraphTensor& parameter : graph.parameters) {
+    if (IsTrained(parameter)) trained.insert(parameter.name);
+  }
+  const auto used = [&](const GraphBody& body) {
+    std::set<std::string_view> names;
+    for (const GraphNode& node : body.nodes) {
+      std::ranges::copy_if(node.inputs, std::inserter(names, names.end()),
+                           [&](const std::string& input) { return trained.contains(input); });
+    }
+    return names;
+  };
+  const auto whole = used(graph.whole);
+  return std::ranges::all_of(graph.shorter,
+                             [&](const GraphBody& body) { return used(body) == whole; });
+}
+
 // Whether `pieces` are the pieces `whole` of a sample after cutting texts from `length_whole` to
 // `length` tokens.
 bool IsCutFrom(const Shape& whole, std::int64_t length_whole, const Shape& pieces,
@@ -159,7 +180,7 @@ Result<std::shared_ptr<const Network>> GraphNetwork::Make(GraphFile graph,
   if (!network->graph_.shorter.empty()) network->dropped_ = network->DroppedAt(0);
   network->ignores_padding_ = !network->graph_.shorter.empty() &&
                               !NormalisesBatches(network->graph_.whole, statistics.stats) &&
-                              network->DropsTheSame();
+                              network->DropsTheSame() && TrainTheSame(network->graph_);
   return std::shared_ptr<const Network>(std::move(network));
 }
 

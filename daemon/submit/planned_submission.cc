@@ -27,8 +27,11 @@ Status CheckJobShape(const Flags& flags) {
   const auto check = [&](std::string_view name, char letter, std::int64_t planned,
                          std::string_view flag) -> Status {
     const auto found = FindOption(flags.words, name, letter);
-    const auto count = found ? ToCount(*found) : std::nullopt;
-    if (!count || *count == planned) return {};
+    if (!found) return {};
+    const std::size_t dash = found->find('-');  // "2-4": SLURM decides
+    const auto least = ToCount(found->substr(0, dash));
+    const auto most = dash == std::string::npos ? least : ToCount(found->substr(dash + 1));
+    if (!least || !most || (*least <= planned && planned <= *most)) return {};
     return Usage(StrCat(name, " after --: expected ", planned, ", as in the plan, found ", *found,
                         "; set ", flag, " before --"));
   };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
+#include <sstream>
 
 #include "collectives/base/strings.h"
 #include "daemon/inspect/watch/advice.h"
@@ -94,6 +96,37 @@ std::string Render(const SbatchScript& script) {
   const auto file = [&](std::string_view name) { return ShellWord(StrCat(script.folder, name)); };
   return StrCat(text, "exec bash ", file(kLaunchFile), " ", file(kJobFile),
                 Words(script.train_arguments), array ? " \"${values[@]}\"" : "", " \"$@\"\n");
+}
+
+std::vector<std::string> OverridingVariables(const SbatchScript& script) {
+  // Of the options whose variables have other names, or that have a letter.
+  static const std::map<std::string_view, std::vector<std::string>> kOthers = {
+      {"array", {"ARRAY_INX"}},
+      {"mem", {"MEM_PER_NODE"}},
+      {"time", {"TIMELIMIT"}},
+      {"-A", {"ACCOUNT"}},
+      {"-C", {"CONSTRAINT"}},
+      {"-J", {"JOB_NAME"}},
+      {"-p", {"PARTITION"}},
+      {"-q", {"QOS"}},
+      {"-t", {"TIMELIMIT"}},
+      {"requeue", {"REQUEUE", "NO_REQUEUE"}},
+      {"no-requeue", {"REQUEUE", "NO_REQUEUE"}}};
+  std::vector<std::string> names;
+  std::istringstream words(Directives(script));
+  for (std::string word; words >> word;) {
+    if (!word.starts_with('-') || word.size() < 2) continue;
+    std::string option = word[1] == '-' ? word.substr(2, word.find('=') - 2) : word.substr(0, 2);
+    if (const auto other = kOthers.find(option); other != kOthers.end()) {
+      for (const std::string& name : other->second) names.push_back("SBATCH_" + name);
+      continue;
+    }
+    std::ranges::transform(option, option.begin(), [](unsigned char c) {
+      return c == '-' ? '_' : static_cast<char>(std::toupper(c));
+    });
+    names.push_back("SBATCH_" + option);
+  }
+  return names;
 }
 
 std::string SbatchWord(std::string_view text) {

@@ -42,6 +42,8 @@ struct SbatchScript {
 };
 
 [[nodiscard]] std::string Render(const SbatchScript& script);
+// Environment variables with which sbatch would override options that the script has.
+[[nodiscard]] std::vector<std::string> OverridingVariables(const SbatchScript& script);
 
 // Files in `folder` that Render() refers to.
 inline constexpr std::string_view kScriptFile = "/submit.sbatch";

@@ -1,5 +1,6 @@
 #include "daemon/submit/start_checks.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <cstdio>
@@ -42,13 +43,17 @@ std::optional<std::int64_t> CountNodes(const Flags& flags) {
 std::int64_t MinMemoryMib(const Job& job, std::int64_t nodes, std::int64_t ranks) {
   const auto model = Model::MakeWithoutData(WithAbsolutePaths(job).model);
   if (!model.ok()) return 0;
-  const std::int64_t parameters = model->layout().size();
-  const std::int64_t state = StateElements(job.optimizer, parameters);
+  const std::int64_t stages = std::max<std::int64_t>(job.pipeline.stages, 1);
+  const std::int64_t parameters = model->layout().size() / stages;  // on average
+  const bool freezes = std::ranges::any_of(
+      job.optimizer.group, [](const auto& group) { return group.freeze.value_or(false); });
+  const std::int64_t trained = freezes ? 0 : parameters;  // the fewest
+  const std::int64_t state = StateElements(job.optimizer, trained);
   // Sharded state is divided among the ranks of a node, or among all ranks.
   const std::int64_t states = job.shard == Sharding::kNone   ? state * ranks
                               : job.shard == Sharding::kNode ? state
                                                              : state / nodes;
-  return (4 * (2 * parameters * ranks + states)) >> 20;
+  return (4 * ((parameters + trained) * ranks + states)) >> 20;
 }
 
 void AddMissingFiles(const Flags& flags, const Job& job, std::vector<std::string>* problems) {

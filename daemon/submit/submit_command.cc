@@ -278,6 +278,7 @@ Status RunSubmitCommand(const Flags& flags, const PlannedRunCheck& check) {
   const SiteOutputs site = QuerySite(slurm);
   GACCD_ASSIGN_OR_RETURN(const SbatchScript script, MakeScript(flags, submission, site, slurm));
   LogSiteWarnings(flags, site);
+  for (const std::string& name : OverridingVariables(script)) ::unsetenv(name.c_str());
   const std::string text = Render(script);
   const bool print_only = flags.dry_run || flags.test_only;
   if (print_only || flags.format != OutputFormat::kJson) GACCD_RETURN_IF_ERROR(PrintOut(text));

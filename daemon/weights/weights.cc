@@ -38,12 +38,17 @@ std::string Abbreviate(std::span<const std::string> names) {
 // Assigns tensors to parameters and collects errors.
 class WeightMatcher {
  public:
-  WeightMatcher(const FlatLayout& layout, const WeightNames& names, const WeightRules& rules)
-      : layout_(layout), names_(names), rules_(rules) {}
+  WeightMatcher(const FlatLayout& layout, const WeightNames& names, const WeightRules& rules,
+                const SafetensorsFile& file)
+      : layout_(layout), names_(names), rules_(rules) {
+    for (const NamedTensor& tensor : file.tensors) in_file_.insert(FindByName(tensor.name));
+    for (const OtherTensor& tensor : file.others) in_file_.insert(FindByName(tensor.name));
+  }
 
   void Place(const NamedTensor& tensor) {
     const FlatEntry* entry = FindParameter(tensor.name);
     if (entry == nullptr || IsFresh(*entry)) return MarkUnused(tensor.name, entry != nullptr);
+    if (IsOnlyCopy(tensor.name) && assigned_.contains(entry->name)) return;  // of several
     if (!assigned_.insert(entry->name).second) {
       errors_.push_back(StrCat("two tensors for '", entry->name, "'"));
     } else if (entry->shape != tensor.shape) {
@@ -58,7 +63,8 @@ class WeightMatcher {
     const FlatEntry* entry = FindParameter(tensor.name);
     if (entry == nullptr || IsFresh(*entry)) return MarkUnused(tensor.name, entry != nullptr);
     assigned_.insert(entry->name);
-    errors_.push_back(StrCat(tensor.name, ": expected dtype F32, found ", tensor.dtype));
+    errors_.push_back(StrCat(tensor.name, ": expected dtype F32, found ", tensor.dtype,
+                             " (save the state_dict of model.float())"));
   }
 
   // REQUIRES: all tensors were placed.
@@ -100,9 +106,18 @@ class WeightMatcher {
   }
 
  private:
-  [[nodiscard]] const FlatEntry* FindParameter(const std::string& tensor) const {
+  [[nodiscard]] const FlatEntry* FindByName(const std::string& tensor) const {
     const FlatEntry* entry = layout_.Find(tensor);
     return entry != nullptr ? entry : layout_.Find(names_.prefix + tensor);
+  }
+  // Whether it is a tied copy of a parameter that the file does not have by its own name, as files
+  // of safetensors.torch.save_model(), which keeps the first name of the alphabet.
+  [[nodiscard]] bool IsOnlyCopy(const std::string& tensor) const {
+    const auto tied = names_.tied.find(tensor);
+    return tied != names_.tied.end() && !in_file_.contains(layout_.Find(tied->second));
+  }
+  [[nodiscard]] const FlatEntry* FindParameter(const std::string& tensor) const {
+    return IsOnlyCopy(tensor) ? layout_.Find(names_.tied.at(tensor)) : FindByName(tensor);
   }
   [[nodiscard]] bool IsFresh(const FlatEntry& entry) const {
     return MatchesAny(rules_.fresh, entry.name);
@@ -129,13 +144,14 @@ class WeightMatcher {
   void MarkUnused(const std::string& tensor, bool allowed) {
     const bool buffer = std::ranges::any_of(
         names_.buffers, [&](const std::string& end) { return tensor.ends_with(end); });
-    if (buffer || names_.tied.contains(tensor)) return;
+    if (buffer || (names_.tied.contains(tensor) && !IsOnlyCopy(tensor))) return;
     (allowed || MatchesAny(rules_.unused, tensor) ? unused_ : unmatched_).push_back(tensor);
   }
 
   const FlatLayout& layout_;
   const WeightNames& names_;
   const WeightRules& rules_;
+  std::set<const FlatEntry*> in_file_;                     // parameters that it has by their names
   std::map<std::string_view, const NamedTensor*> placed_;  // by parameter
   std::set<std::string_view> assigned_;                    // parameters that have a tensor
   std::vector<std::string> errors_;                        // errors
@@ -181,9 +197,15 @@ Status CheckRules(const std::string& from, const SafetensorsFile& file, const Fl
                                        "' matches no parameter; the first is '", first, "'")};
   }
   for (const std::string& pattern : rules.unused) {
-    if (MatchesName(file.tensors, pattern) || MatchesName(file.others, pattern)) continue;
-    return {ErrorKind::kConfig,
-            StrCat("--unused-weights: '", pattern, "' matches no tensor of ", from)};
+    if (!MatchesName(file.tensors, pattern) && !MatchesName(file.others, pattern)) {
+      return {ErrorKind::kConfig,
+              StrCat("--unused-weights: '", pattern, "' matches no tensor of ", from)};
+    }
+    const FlatEntry* const entry = layout.Find(pattern);
+    if (entry == nullptr) continue;
+    return {ErrorKind::kConfig, StrCat("--unused-weights: '", pattern,
+                                       "' is a parameter of the model; --new-weights=", pattern,
+                                       " initialises it newly, whatever the file has")};
   }
   return Status::Ok();
 }
@@ -214,7 +236,7 @@ Result<WeightsReport> AssignParameters(const std::string& from, const Safetensor
                                        const FlatLayout& layout, std::span<float> parameters,
                                        const WeightNames& names, const WeightRules& rules) {
   GACCD_RETURN_IF_ERROR(CheckRules(from, file, layout, rules));
-  WeightMatcher matcher(layout, names, rules);
+  WeightMatcher matcher(layout, names, rules, file);
   for (const NamedTensor& tensor : file.tensors) matcher.Place(tensor);
   for (const OtherTensor& tensor : file.others) matcher.Place(tensor);
   GACCD_ASSIGN_OR_RETURN(WeightsReport report, matcher.Report(from));

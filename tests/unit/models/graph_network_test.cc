@@ -418,6 +418,14 @@ std::string Weighted(std::int64_t length, std::string_view p) {
                 length, " integer: 6 } }");
 }
 
+TEST(GraphNetworkTest, CutsNoTextsIfThenAParameterIsNotUsed) {
+  const auto nodes = [](std::int64_t length) {
+    return std::string(length == 4 ? R"(node { name: "y" op: "relu" input: "x" })"
+                                   : R"(node { name: "y" op: "add" input: "x" input: "b" })");
+  };
+  EXPECT_FALSE(CutsTexts(nodes, R"(parameter { name: "b" size: 6 })"));
+}
+
 TEST(GraphNetworkTest, CutsTextsIfDropoutKeepsPositions) {
   EXPECT_TRUE(CutsTexts([](std::int64_t) { return Dropped("0.1", "x", "y"); }));
   EXPECT_TRUE(CutsTexts([](std::int64_t length) { return Weighted(length, "0.1"); }));

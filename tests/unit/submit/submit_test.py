@@ -332,6 +332,16 @@ class Submit(unittest.TestCase):
         self.assertIn("SLURM gave no answer: cannot start scontrol", alone.stderr)
         self.assertEqual(alone.stderr.count("SLURM gave no answer"), 1)
 
+    def test_variables_of_sbatch_do_not_override_the_script(self):
+        user = {"SBATCH_TIMELIMIT": "30", "SBATCH_PARTITION": "long", "SBATCH_NO_REQUEUE": "1", "SBATCH_QOS": "low",
+                "SBATCH_MEM_PER_NODE": "1", "SBATCH_JOB_NAME": "mine", "SBATCH_RESERVATION": "night"}
+        (self.dir / "bin" / "sbatch").write_text(SBATCH.replace("\n", '\nenv >"$LOG/variables"\n', 1))
+        self.submit("--run=r", "--time=1:00:00", "--partition=main", "--", "-q", "high", "--mem=0", **user)
+        seen = [line for line in self.log("variables") if line.startswith("SBATCH_")]
+        self.assertEqual(seen, ["SBATCH_RESERVATION=night"])
+        self.submit("--run=s", **user)
+        self.assertIn("SBATCH_PARTITION=long", self.log("variables"), "the script has no partition")
+
     def test_problems_that_prevent_training_are_reported_at_once(self):
         limits = {"TIMES": "MaxTime=10 MaxNodes=1 TotalNodes=9"}
         said = self.submit("--run=r", "--dry-run", "--time=9", "--init-weights=none.safetensors", **limits).stderr
@@ -340,6 +350,8 @@ class Submit(unittest.TestCase):
         said = self.submit("--run=r", "--dry-run", "--time=11", "--", "--nodes=2-3", **limits).stderr
         self.assertIn("660 s, MaxTime is 600 s", said)
         self.assertNotIn("MaxNodes", said, "a range")
+        said = self.submit("--run=r", "--dry-run", "--", "--nodes=3-4", code=64).stderr
+        self.assertIn("--nodes after --: expected 2, as in the plan, found 3-4", said)
         job = self.dir / "job.txtpb"
         job.write_text(JOB.read_text().split("data {")[0].split("model {")[0] +
                        'model { mlp { widths: [4000, 4000, 4000] } loss { mean_squared_error {} } }\n'
@@ -347,6 +359,8 @@ class Submit(unittest.TestCase):
                        'batch { target: 64 micro: 4 }\noptimizer { lr: 0.1 sgd {} }\nepochs: 1\n')
         said = self.submit(f"--job={job}", "--run=r", "--dry-run", "--device=cpu", "--", "--mem=200M").stderr
         self.assertRegex(said, "3 ranks of a node need at least 7[0-9][0-9] MiB .*asks for 200 MiB")
+        said = self.submit(f"--job={job}", "--run=r", "--dry-run", "--device=cpu", "--pipeline=6", "--", "--mem=200M").stderr
+        self.assertNotIn("need at least", said, "each rank has a sixth of the model")
         self.assertIn("there is no 'x-*.npy' here", said)
         for name in ("x-1.npy", "y-1.npy"):
             self.array(self.dir / name, (100, 4000))

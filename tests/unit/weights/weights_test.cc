@@ -82,6 +82,38 @@ TEST_F(Weights, AcceptsMissingPrefixCopiesAndBuffers) {
               HasMessage(testing::HasSubstr("two tensors")));
 }
 
+// As safetensors.torch.save_model() writes it.
+TEST_F(Weights, AcceptsTableUnderItsOtherNameAlone) {
+  const WeightNames names{.prefix = "fc.",
+                          .buffers = {},
+                          .tied = {{"head.weight", "fc.weight"}, {"table", "fc.weight"}}};
+  const std::vector<std::int64_t> shape = {3, 2};
+  const std::vector<std::int64_t> three = {3};
+  const std::vector<float> weight = {1, 2, 3, 4, 5, 6};
+  std::vector<float> copy = weight;
+  const std::vector<float> bias = {7, 8, 9};
+  const std::vector<TensorView> tensors = {
+      {"head.weight", shape, weight}, {"fc.bias", three, bias}, {"table", shape, copy}};
+  Write(tensors);
+  std::vector<float> loaded(parameters_.size());
+  ASSERT_OK(LoadParameters(Path(), layout_, loaded, names).status());
+  EXPECT_TRUE(std::equal(weight.begin(), weight.end(), loaded.begin()));
+  const auto fresh = ValueOrThrow(
+      LoadParameters(Path(), layout_, loaded, names, {.fresh = {"fc.weight"}, .unused = {}}));
+  EXPECT_THAT(fresh.unused, testing::ElementsAre("head.weight", "table"));
+  copy[5] = 0;
+  Write(tensors);
+  EXPECT_THAT(LoadParameters(Path(), layout_, loaded, names),
+              HasMessage(testing::HasSubstr("table: expected the values of")));
+}
+
+TEST_F(Weights, RefusesUnusedWeightsThatAreUsed) {
+  ASSERT_TRUE(SaveParameters(Path(), layout_, parameters_).ok());
+  std::vector<float> loaded(parameters_.size());
+  EXPECT_THAT(LoadParameters(Path(), layout_, loaded, {}, {.fresh = {}, .unused = {"fc.bias"}}),
+              IsError(ErrorKind::kConfig, "--new-weights=fc.bias"));
+}
+
 TEST_F(Weights, HaveNamesAndShapesOfStateDict) {
   ASSERT_TRUE(SaveParameters(Path(), layout_, parameters_).ok());
   const auto file = ValueOrThrow(ReadSafetensors(Path()));
