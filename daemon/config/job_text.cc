@@ -239,6 +239,26 @@ std::vector<std::string> MissingFiles(const Job& job) {
   return missing;
 }
 
+bool ReadsFile(const Job& job, const std::string& file) {
+  bool reads = false;
+  const auto compare = [&](const std::string& path) {
+    std::error_code error;
+    reads = reads || std::filesystem::equivalent(path, file, error);
+  };
+  proto::Job message = ToProto(job);
+  ChangePaths(message, [&](const std::string& path) {
+    for (const std::string& one : {path, StrCat(job.folder, "/", path)}) {
+      if (!IsPattern(one)) {
+        compare(one);
+      } else if (const auto found = Glob(one); found.ok()) {
+        for (const auto& [text, match] : *found) compare(match);
+      }
+    }
+    return path;
+  });
+  return reads;
+}
+
 Result<PlanRequest> ToPlanRequest(const BatchSpec& batch, std::int64_t nodes,
                                   std::int64_t gpus_per_node) {
   GACCD_ASSIGN_OR_RETURN(const std::int64_t target, FirstTarget(batch));

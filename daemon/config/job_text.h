@@ -40,6 +40,8 @@ namespace gaccd {
 
 // Data paths that exist neither in the current folder nor in the job's.
 [[nodiscard]] std::vector<std::string> MissingFiles(const Job& job);
+// Whether it is one of the files that the job names, also by a pattern.
+[[nodiscard]] bool ReadsFile(const Job& job, const std::string& file);
 
 // The whole job with all defaults; ParseJobText() of it returns the same job.
 [[nodiscard]] std::string JobText(const Job& job);

@@ -17,6 +17,7 @@
 #include "collectives/base/ticks.h"
 #include "collectives/bootstrap/agree.h"
 #include "collectives/bootstrap/work_together.h"
+#include "daemon/config/job_text.h"
 #include "daemon/data/class_names.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/prefetcher.h"
@@ -175,6 +176,11 @@ RankStatus RunPrediction(const Flags& flags, Session& session, TrainedModel& tra
   if (RankStatus opened = OpenTrainedModel(flags, session, make, &trained); !opened.status.ok()) {
     return opened;
   }
+  checked = AgreeOn(comm, comm.rank() == 0 && ReadsFile(trained.job, *flags.out)
+                              ? Status(ErrorKind::kUsage, StrCat("--out: '", *flags.out,
+                                                                 "' is a file of the job's data"))
+                              : Status::Ok());
+  if (!checked.status.ok()) return checked;
   const RowFormat rows = MakeRowFormat(flags.what, GetLossKind(trained.job.model.loss),
                                        trained.model->prediction_shape());
   const unsigned mode = flags.group_access ? kGroupMayRead.file : kFileMode;

@@ -272,7 +272,7 @@ class Prepare(unittest.TestCase):
         for code, says, args in [
                 (65, "x.txt' line 2: byte 0xff is no UTF-8", [self.file("x.txt", b"ok\n\xff\n")]),
                 (65, "line 2: no text", [self.file("e.txt", "a\n  \nb\n")]),
-                (65, "z.txt' line 2: no text", [self.file("z.txt", "a\n\u200b\ufeff\x00\ufffd \u3000\nb\n")]),
+                (65, "z.txt' line 2: no text", [self.file("z.txt", "a\n\u200b\ufeff\ufffd \u3000\nb\n")]),
                 (65, "no column 'review'; the columns are a, b", [
                     "--text=review", self.file("c.csv", "a,b\n1,2\n")]),
                 (65, "line 1: no JSON", [self.file("j.jsonl", "{")]),
