@@ -181,8 +181,7 @@ void AddLastUpdate(const Attempt& attempt, RunState& state, std::int64_t& limit)
       if (read->best) best = {OnOneLine(read->metric), read->best->value, read->best->step};
     }
   }
-  if (update) limit = std::min(limit, *from);
-  if (state.step == 0 && update) {
+  if (state.steps_total == 0 && update && update->step <= limit) {
     state.epoch = update->epoch;
     state.step = update->step;
     state.steps_total = update->steps_total;
@@ -190,6 +189,7 @@ void AddLastUpdate(const Attempt& attempt, RunState& state, std::int64_t& limit)
     state.samples_total = update->samples_total;
     state.loss = update->loss;
   }
+  if (update) limit = std::min(limit, *from);
   if (state.step == 0) return;
   if (!state.best) state.best = std::move(best);
   if (state.eval.empty()) {
@@ -203,7 +203,7 @@ void AddLastUpdate(const Attempt& attempt, RunState& state, std::int64_t& limit)
 void AddEarlierProgress(const std::vector<LedgerEntry>& ledger, RunState& state) {
   const auto list = ListAttempts(state.folder);
   const std::vector<Attempt> none;
-  std::int64_t limit = std::numeric_limits<std::int64_t>::max();
+  std::int64_t limit = state.step > 0 ? state.step : std::numeric_limits<std::int64_t>::max();
   int more = 16;  // attempts that are read for evaluations alone
   for (const Attempt& attempt : std::views::reverse(list.ok() ? list->attempts : none)) {
     AddLastUpdate(attempt, state, limit);
@@ -307,7 +307,8 @@ Result<RunState> ReadRunState(const std::string& folder, WallTime now) {
   GACCD_ASSIGN_OR_RETURN(RunState state, ReadStatusFile(folder, now));
   const std::vector<LedgerEntry> ledger = ReadLedger(folder + "/ledger.jsonl");
   AddLedger(ledger, state, now);
-  if (state.step == 0) AddEarlierProgress(ledger, state);
+  // The last STATUS.json may be that of the start: rank 0 was killed, or the disk was slow.
+  if (state.steps_total == 0) AddEarlierProgress(ledger, state);
   const bool any = state.has_status || state.exit.has_value();
   AddSubmission(ledger, any, state, now);
   if (!any && state.submitted.empty() && !state.no_rank_yet) return NoRunFolder(folder);

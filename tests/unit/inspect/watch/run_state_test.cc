@@ -408,6 +408,28 @@ TEST(RefusedAttempt, KeepsEvaluationsBeforeRepeatedUpdates) {
   EXPECT_THAT(StateText(state), HasSubstr("eval      loss 22.5 @ 7\nbest      loss 22.5 @ 7"));
 }
 
+// The last STATUS.json is that of the start; the verdict was written.
+TEST(EndedAttempt, HasProgressOfEvents) {
+  RunFiles run;
+  for (const int step : {9, 10}) {
+    run.Event("001-812", step, "step",
+              StrCat(R"(,"step":)", step, R"(,"steps_total":10,"samples_total":)", 100 * step,
+                     R"(,"loss":0.5,"loss_finite":true)"));
+  }
+  run.Event("001-812", 11, "eval",
+            R"(,"step":10,"metric":"loss","value":0.25,"best_step":10,"best_value":0.25)");
+  run.Append("attempts/001-812/verdict.json",
+             RunFiles::Line(12, "verdict", 1,
+                            R"(,"verdict":"done","exit":0,"last_step":10,"samples_total":1000)"));
+  run.Append("STATUS.json", ReadRunStatus("starting", ""));
+  const auto state = ValueOrThrow(ReadRunState(run.path(), After(1)));
+  EXPECT_EQ(state.phase, RunPhase::kDone);
+  EXPECT_EQ(state.steps_total, 10);
+  EXPECT_EQ(state.loss, 0.5);
+  ASSERT_TRUE(state.best.has_value());
+  EXPECT_EQ(state.best->value, 0.25);
+}
+
 TEST_F(RunStateTest, ShowsLossThatIsNotFinite) {
   const RunState state =
       Read(ReadRunStatus("running", R"(,"step":20,"steps_total":40,"loss":null)"), 1);
