@@ -49,6 +49,7 @@ class HangingFile {
       if (got > 0) text.append(block.data(), static_cast<std::size_t>(got));
       if (text.ends_with(last + "\n")) break;
     }
+    EXPECT_TRUE(text.ends_with(last + "\n")) << "waited for in vain: " << last;
     std::vector<std::string> lines;
     std::string line;
     for (const char c : text) {
@@ -102,7 +103,7 @@ TEST(LineWriterTest, DoesNotWaitForHangingFileAndCountsLostLines) {
   EXPECT_EQ(writer->dropped(), 100 - fit) << "counted at once";
   EXPECT_FALSE(writer->Flush(10ms));
 
-  const std::vector<std::string> lines = file.ReadUntil("wait for it already");
+  const std::vector<std::string> lines = file.ReadUntil("too many lines are waiting");
   ASSERT_EQ(lines.size(), static_cast<std::size_t>(fit) + 2);
   EXPECT_EQ(lines.front(), "0 first");
   EXPECT_EQ(lines[static_cast<std::size_t>(fit)], StrCat(fit, " ", text));
