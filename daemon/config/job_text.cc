@@ -247,7 +247,7 @@ bool ReadsFile(const Job& job, const std::string& file) {
   };
   proto::Job message = ToProto(job);
   ChangePaths(message, [&](const std::string& path) {
-    for (const std::string& one : {path, StrCat(job.folder, "/", path)}) {
+    for (const std::string& one : {path, job.folder.empty() ? path : job.folder + "/" + path}) {
       if (!IsPattern(one)) {
         compare(one);
       } else if (const auto found = Glob(one); found.ok()) {

@@ -189,7 +189,7 @@ void AddLastUpdate(const Attempt& attempt, RunState& state, std::int64_t& limit)
     state.samples_total = update->samples_total;
     state.loss = update->loss;
   }
-  if (update) limit = std::min(limit, *from);
+  if (update) limit = std::min(limit, from.value_or(update->step - 1));  // damaged: unknown
   if (state.step == 0) return;
   if (!state.best) state.best = std::move(best);
   if (state.eval.empty()) {
