@@ -21,8 +21,14 @@ struct Job : JobSpec {
   } given = {};
 };
 
-enum class LossKind : std::uint8_t { kSoftmaxCrossEntropy, kMeanSquaredError, kContrastive };
+enum class LossKind : std::uint8_t {
+  kSoftmaxCrossEntropy,
+  kMeanSquaredError,
+  kContrastive,
+  kOutput
+};
 [[nodiscard]] LossKind GetLossKind(const LossSpec& loss);
+[[nodiscard]] std::string_view Name(LossKind loss);  // as in a job
 
 // The numerical precision of all ranks.
 struct Numerics {

@@ -144,6 +144,19 @@ Status CheckFeatures(const DataSpec& data) {
   return Bad("data.normalize: channel_mean and channel_std are for the source images only");
 }
 
+Status CheckOutputLoss(const Job& job) {
+  if (GetLossKind(job.model.loss) != LossKind::kOutput) return {};
+  if (!std::holds_alternative<GraphSpec>(job.model.architecture)) {
+    return Bad(
+        "model.loss: output needs a graph, whose output is the loss of each sample, found "
+        "another model");
+  }
+  if (job.metric.empty()) return {};
+  return Bad(StrCat("metric[0]: ", DescribeMetric(job.metric[0]).name,
+                    " needs a prediction, and with the loss output the model gives only its loss: "
+                    "expected no metric"));
+}
+
 // A contrastive loss compares each sample with all others of its update, so it cannot be evaluated.
 Status CheckContrastive(const Job& job) {
   const bool dual = std::holds_alternative<DualEncoderSpec>(job.model.architecture);
@@ -230,10 +243,9 @@ Status CheckMixing(const Job& job) {
   if (!job.data.mixup && !job.data.cutmix) return {};
   const std::string_view name = job.data.cutmix ? "data.cutmix" : "data.mixup";
   if (GetLossKind(job.model.loss) != LossKind::kSoftmaxCrossEntropy) {
-    return Bad(
-        StrCat(name, ": mixes class labels, expected model.loss softmax_cross_entropy, found ",
-               GetLossKind(job.model.loss) == LossKind::kContrastive ? "contrastive"
-                                                                     : "mean_squared_error"));
+    return Bad(StrCat(name,
+                      ": mixes class labels, expected model.loss softmax_cross_entropy, found ",
+                      Name(GetLossKind(job.model.loss))));
   }
   const SourceSpec& source = job.data.train;
   if (std::holds_alternative<TokensSpec>(source) || std::holds_alternative<StreamSpec>(source)) {
@@ -309,6 +321,7 @@ Status CheckGivenJob(const Job& job) {
 Status CheckJob(const Job& job, Verb verb) {
   GACCD_RETURN_IF_ERROR(CheckModel(job.model));
   GACCD_RETURN_IF_ERROR(CheckContrastive(job));
+  GACCD_RETURN_IF_ERROR(CheckOutputLoss(job));
   const auto* sgd = std::get_if<SgdSpec>(&job.optimizer.kind);
   if (sgd != nullptr && sgd->nesterov && sgd->momentum == 0) {
     return Bad("optimizer.sgd.nesterov: needs a momentum above 0, found 0");

@@ -91,15 +91,16 @@ may be absent: a job with `tokens` without labels, or with `arrays` of features
 alone, works.
 
   --what=logits      output of the last layer: a row for each sample, or for
-                     each of its tokens; with mean_squared_error the prediction
+                     each of its tokens; with mean_squared_error the prediction,
+                     with the loss output that of each sample
   --what=classes     the class with the largest logit
   --what=embeddings  bert: the mean of the last hidden states of the text, of
                      length 1; dual_encoder: both representations side by side
 
 --out=FILE.npy is a NumPy array, f32 or (classes) i32; --out=FILE.jsonl has a
 line for each sample: {"sample":0,"logits":[0.5,-1.25]}, with mean_squared_error
-{"sample":0,"prediction":[0.5]}; or {"sample":0,"class":1,"name":"dog"}, with
-the name where classes have names.
+{"sample":0,"prediction":[0.5]}, with output {"sample":0,"loss":0.5}; or
+{"sample":0,"class":1,"name":"dog"}, with the name where classes have names.
 )"},
     {Verb::kSamples,
      "samples",

@@ -50,11 +50,16 @@ bool EvaluationIsDue(const UpdateSchedule& schedule, std::int64_t every_updates,
   return step == schedule.updates() || schedule.At(step - 1).epoch_end;
 }
 
+std::vector<MetricSpec> SelectMetrics(const Job& job, const SampleSpec& spec) {
+  if (GetLossKind(job.model.loss) == LossKind::kOutput) return {};
+  return job.metric.empty() ? DefaultMetrics(spec) : job.metric;
+}
+
 Result<Better> FindBetter(const Job& job, const SampleSpec& spec) {
   const std::string& name = job.evaluation.metric;
   if (name == kLossName) return Better::kSmaller;
   std::string names(kLossName);
-  for (const MetricSpec& metric : job.metric.empty() ? DefaultMetrics(spec) : job.metric) {
+  for (const MetricSpec& metric : SelectMetrics(job, spec)) {
     const MetricKind kind = DescribeMetric(metric);
     if (kind.name == name) return kind.better;
     names += StrCat(", ", kind.name);
@@ -65,11 +70,7 @@ Result<Better> FindBetter(const Job& job, const SampleSpec& spec) {
 
 Evaluator::Evaluator(Communicator& comm, const Dataset& data, std::int64_t batch,
                      std::string_view unit, std::vector<MetricSpec> metrics)
-    : comm_(comm),
-      data_(data),
-      batch_(batch),
-      unit_(unit),
-      metrics_(metrics.empty() ? DefaultMetrics(data.spec()) : std::move(metrics)) {}
+    : comm_(comm), data_(data), batch_(batch), unit_(unit), metrics_(std::move(metrics)) {}
 
 // Uses the targets of the first sample as `near`.
 std::vector<NamedMetric> Evaluator::MakeMetrics() const {

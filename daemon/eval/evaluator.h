@@ -31,6 +31,10 @@ namespace gaccd {
 [[nodiscard]] bool EvaluationIsDue(const UpdateSchedule& schedule, std::int64_t every_updates,
                                    std::int64_t step);
 
+// The job's metrics, otherwise DefaultMetrics(), except for the loss `output`, which has none.
+// spec: of the evaluation data.
+[[nodiscard]] std::vector<MetricSpec> SelectMetrics(const Job& job, const SampleSpec& spec);
+
 // The direction of the job's evaluation.metric: the loss, or a metric of the evaluation. spec: of
 // the evaluation data. kConfig, with all names, if there is none with this name.
 [[nodiscard]] Result<Better> FindBetter(const Job& job, const SampleSpec& spec);
@@ -43,8 +47,8 @@ struct EvaluationTime {
 
 class Evaluator {
  public:
-  // batch: samples per batch; unit: of the loss, Model::divisor_unit(); metrics: of the job,
-  // compatible with the data; empty: DefaultMetrics(). `comm` and `data` must outlive it.
+  // batch: samples per batch; unit: of the loss, Model::divisor_unit(); metrics:
+  // compatible with the data. `comm` and `data` must outlive it.
   Evaluator(Communicator& comm, const Dataset& data, std::int64_t batch, std::string_view unit,
             std::vector<MetricSpec> metrics);
 

@@ -52,7 +52,7 @@ RankStatus RunEvaluation(const Flags& flags, Session& session, TrainedModel& tra
   }
   Communicator& comm = session.comm;
   Evaluator evaluator(comm, *trained.data, trained.job.batch.micro, trained.model->divisor_unit(),
-                      trained.job.metric);
+                      SelectMetrics(trained.job, trained.data->spec()));
   evaluator.GroupByLength(trained.model->sample().cuts);
   const auto record = evaluator.Evaluate(*trained.engine, {.step = trained.step}, nullptr,
                                          {.peers = session.peers.get()});

@@ -34,7 +34,7 @@ Status CheckVocabulary(const Network& network, const SampleSpec& sample) {
 // A sample for which `network` can be recorded, with a target of the shape of its prediction.
 Result<SampleSpec> ExampleSample(const Network& network, LossKind loss) {
   SampleSpec sample = network.ExampleSample();
-  if (loss == LossKind::kContrastive) return sample;
+  if (TargetTensor(loss).empty()) return sample;
   Graph graph;
   nn::Recorder recorder(graph, network.parameters(), sample, {});
   const ValueId prediction = network.Record(recorder);
@@ -47,6 +47,18 @@ Result<SampleSpec> ExampleSample(const Network& network, LossKind loss) {
                                   : TensorSpec{"targets", DType::kF32, {width}});
   if (labels) sample.classes = width;
   return sample;
+}
+
+// Otherwise the loss would silently not depend on them.
+Status CheckTargetsAreRead(const Network& network, const SampleSpec& sample) {
+  const SampleSpec read = network.ExampleSample();
+  for (const std::string_view name : {std::string_view("targets"), kWeights}) {
+    if (sample.Find(name) == nullptr || read.Find(name) != nullptr) continue;
+    return {ErrorKind::kConfig,
+            StrCat("loss: output is computed by the graph, and the data has ", name,
+                   ", which the graph does not read: expected an input '", name, "' of forward()")};
+  }
+  return Status::Ok();
 }
 
 double LabelSmoothing(const LossSpec& loss) {
@@ -75,6 +87,8 @@ Result<Model> Model::Make(std::shared_ptr<const Network> network, LossKind loss,
     return Status(ErrorKind::kConfig, "loss: contrastive needs a dual_encoder");
   }
   GACCD_RETURN_IF_ERROR(CheckLossFits(loss, sample));
+  if (loss == LossKind::kOutput)
+    GACCD_RETURN_IF_ERROR(CheckTargetsAreRead(*model.network_, sample));
   if (loss == LossKind::kSoftmaxCrossEntropy) {
     model.predictions_ = sample.Find(kLabels)->elements();
   }

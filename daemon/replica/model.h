@@ -197,8 +197,8 @@ class Model {
 
   struct Forward {
     std::vector<nn::GraphInput> inputs;
-    ValueId prediction;
-    // labels [rows of the prediction] or targets [samples, width]; none for a contrastive loss
+    ValueId prediction;  // with the loss `output`, the loss of each sample, f32 [samples]
+    // labels [rows of the prediction] or targets [samples, width]; none for other losses
     ValueId target;
     std::optional<ValueId> weights;  // [rows of the prediction]
     std::vector<nn::RunningUpdate> running = {};

@@ -11,13 +11,14 @@ std::string_view TargetTensor(LossKind loss) {
     case LossKind::kMeanSquaredError:
       return "targets";
     case LossKind::kContrastive:
+    case LossKind::kOutput:
       return "";
   }
   return "";
 }
 
 Status CheckLossFits(LossKind loss, const SampleSpec& sample) {
-  if (loss == LossKind::kContrastive) return Status::Ok();
+  if (TargetTensor(loss).empty()) return Status::Ok();
   const bool labels = loss == LossKind::kSoftmaxCrossEntropy;
   if (!labels && sample.Find(kWeights) != nullptr) {
     return {ErrorKind::kConfig, "mean_squared_error does not support weights"};
@@ -49,6 +50,15 @@ Status CheckPredictionFits(LossKind loss, const SampleSpec& sample, std::int64_t
                  ", and the model gives ", ToString(row), " for a ", rows > 1 ? "token" : "sample",
                  ": expected [", wanted, "]; set ", outputs, " to ", wanted,
                  labels ? ", if the data is right" : "")};
+}
+
+Status CheckLossOutput(const Shape& output, std::int64_t samples) {
+  if (output == Shape{samples, 1}) return Status::Ok();
+  return {ErrorKind::kConfig,
+          StrCat("loss: output needs one number for each sample, its loss, and the model gives ",
+                 ToString(output), " for ", samples, samples == 1 ? " sample" : " samples",
+                 ": expected [", samples,
+                 ", 1]; take the mean over the other dimensions in forward()")};
 }
 
 Status CheckOneRowEach(const Shape& rows, std::int64_t samples) {

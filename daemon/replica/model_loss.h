@@ -19,7 +19,7 @@ inline constexpr std::string_view kWeights = "weights";
 inline constexpr std::string_view kMixedLabels = "mixed_labels";
 inline constexpr std::string_view kMixedWeights = "mixed_weights";
 
-// The tensor of the sample that the loss compares the prediction with.
+// The tensor of the sample that the loss compares the prediction with; empty: none.
 [[nodiscard]] std::string_view TargetTensor(LossKind loss);
 
 // The shape of one sample, as users specify it.
@@ -32,6 +32,8 @@ inline constexpr std::string_view kMixedWeights = "mixed_weights";
 // rows: rows of the prediction per sample. outputs: the job field that sets the number of outputs.
 [[nodiscard]] Status CheckPredictionFits(LossKind loss, const SampleSpec& sample, std::int64_t rows,
                                          const Shape& row, std::string_view outputs);
+// output: of a graph that computes the loss of each sample, [samples, 1].
+[[nodiscard]] Status CheckLossOutput(const Shape& output, std::int64_t samples);
 // A contrastive loss needs one representation per sample, not per token.
 [[nodiscard]] Status CheckOneRowEach(const Shape& rows, std::int64_t samples);
 

@@ -12,6 +12,7 @@
 #include "daemon/ops/loss/mean_squared_error.h"
 #include "daemon/ops/loss/token_cross_entropy.h"
 #include "daemon/ops/pointwise/cast.h"
+#include "daemon/ops/pointwise/combine.h"
 #include "daemon/replica/model.h"
 #include "daemon/replica/model_loss.h"
 
@@ -35,6 +36,16 @@ ValueId DuplicateRows(nn::Recorder& recorder, ValueId rows) {
   const Shape shape = recorder.shape(rows);
   const ValueId pairs = recorder.Apply(kWhere, std::make_shared<Concat>(), {rows, rows});
   return recorder.Apply(kWhere, std::make_shared<Reshape>(Shape{2 * shape[0], shape[1]}), {pairs});
+}
+
+// The output of a graph that computes the loss of each sample, [N, 1] -> [N], in f32.
+ValueId MakeLosses(nn::Recorder& recorder, ValueId output) {
+  constexpr std::string_view kWhere = "loss";
+  const std::int64_t samples = recorder.shape(output)[0];
+  if (recorder.dtype(output) != DType::kF32) {
+    output = recorder.Apply(kWhere, std::make_shared<Cast>(DType::kF32), {output});
+  }
+  return recorder.Apply(kWhere, std::make_shared<Reshape>(Shape{samples}), {output});
 }
 
 }  // namespace
@@ -71,14 +82,20 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize
     forward.inputs = recorder.inputs();
     return forward;
   }
+  GACCD_RETURN_IF_ERROR(recorder.status());
+  Shape shape = graph.value(forward.prediction).spec.shape;
   if (loss_ == LossKind::kContrastive) {
-    GACCD_RETURN_IF_ERROR(recorder.status());
-    GACCD_RETURN_IF_ERROR(CheckOneRowEach(graph.value(forward.prediction).spec.shape, samples));
+    GACCD_RETURN_IF_ERROR(CheckOneRowEach(shape, samples));
     forward.inputs = recorder.inputs();
     return forward;
   }
-  GACCD_RETURN_IF_ERROR(recorder.status());
-  Shape shape = graph.value(forward.prediction).spec.shape;
+  if (loss_ == LossKind::kOutput) {
+    GACCD_RETURN_IF_ERROR(CheckLossOutput(shape, samples));
+    forward.prediction = MakeLosses(recorder, forward.prediction);
+    GACCD_RETURN_IF_ERROR(recorder.status());
+    forward.inputs = recorder.inputs();
+    return forward;
+  }
   const std::int64_t rows = samples > 0 ? shape[0] / samples : predictions_;
   GACCD_RETURN_IF_ERROR(
       CheckPredictionFits(loss_, sample, rows, SampleShape(shape), network_->fields().outputs));
@@ -105,6 +122,13 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize
 }
 
 Result<Model::Loss> Model::RecordLoss(Graph& graph, For purpose, const Forward& forward) const {
+  if (loss_ == LossKind::kOutput) {
+    GACCD_ASSIGN_OR_RETURN(const auto outputs,
+                           Apply(graph, "loss", std::make_shared<ReduceSum>(Shape{1}, DType::kF64),
+                                 {forward.prediction}));
+    graph.MarkOutput(outputs[0]);
+    return Loss{.sum = outputs[0]};
+  }
   std::vector<ValueId> inputs = {forward.prediction, forward.target};
   if (loss_ == LossKind::kMeanSquaredError) {
     GACCD_ASSIGN_OR_RETURN(
@@ -209,6 +233,7 @@ Status Model::RecordPredictions(const Forward& forward, EvaluationGraph* evaluat
     for (const ValueId output : outputs) graph.MarkOutput(output);
     return Status::Ok();
   }
+  if (loss_ == LossKind::kOutput) return Status::Ok();
   return MarkPrediction(forward, evaluation);
 }
 

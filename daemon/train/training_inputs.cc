@@ -58,7 +58,8 @@ Result<TrainingInputs> TrainingInputs::Make(Communicator& comm, const Job& job, 
   if (inputs.data.eval == nullptr) return inputs;
   Evaluator& evaluator =
       inputs.evaluator.emplace(comm, *inputs.data.eval, plan.request().micro_batch,
-                               inputs.model.divisor_unit(inputs.data.eval_weighted), job.metric);
+                               inputs.model.divisor_unit(inputs.data.eval_weighted),
+                               SelectMetrics(job, inputs.data.eval->spec()));
   evaluator.GroupByLength(inputs.model.sample().cuts);
   evaluator.SetStages(static_cast<int>(job.pipeline.stages));
   return inputs;

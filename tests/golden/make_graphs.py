@@ -196,6 +196,23 @@ class Padded(nn.Module):
         return self.classifier(torch.cat([known, x.mean(1) if self.reads_padding else x[:, 0]], 1))
 
 
+class Losses(nn.Module):
+    """A mean and a variance for each value, and the negative logarithm of the likelihood of the targets."""
+
+    def __init__(self, width=6, outputs=3):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(width, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 2 * outputs))
+
+    def forward(self, features, targets=None):
+        outputs = self.body(features)
+        return outputs if targets is None else self.losses(outputs, targets)
+
+    @staticmethod
+    def losses(outputs, targets):
+        mean, log_variance = outputs.chunk(2, 1)
+        return ((mean - targets).square() * torch.exp(-log_variance) + log_variance).sum(1) / 2
+
+
 def padded_load(make_train):
     """As make_train.load, but for the masks, which are in one array with the tokens."""
     drawn = make_train.stream(70, 6, 53 * 5).reshape(53, 5)
@@ -235,6 +252,7 @@ NETWORKS = {  # by job, and an example
     "ragged": (lambda: Padded(length=40, reads_padding=False),
                [torch.zeros(2, 40, dtype=torch.int64), torch.ones(2, 40, dtype=torch.int64)]),
     "masked": (lambda: Padded(outputs=3), [torch.zeros(2, 5, dtype=torch.int64), torch.ones(2, 5, dtype=torch.int64)]),
+    "losses": (Losses, [torch.zeros(2, 6), torch.zeros(2, 3)]),
 }
 
 
@@ -255,6 +273,8 @@ def main():
         export(network, example, os.path.join(FOLDER, name))
         if isinstance(network, Padded):
             network.register_forward_pre_hook(lambda _, both: both[0].chunk(2, 1))
+        if isinstance(network, Losses):
+            make_train.loss_sum = lambda outputs, targets: Losses.losses(outputs, targets).sum()
         make_train.make_network = lambda _, trained=network.double(): trained
         with open(os.path.join(FOLDER, name + ".txtpb")) as text:
             job = text_format.Parse(text.read(), job_message())

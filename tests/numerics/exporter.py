@@ -39,13 +39,13 @@ class ExportTest(unittest.TestCase):
         self.dir = Path(folder.name)
         torch.manual_seed(5)
 
-    def verify(self, model, example):
+    def verify(self, model, example, **options):
         import gaccd
         gaccd.export(model, example, self.dir / "model")
-        return gaccd.verify(model, self.dir / "model", gaccd=sys.argv[1])
+        return gaccd.verify(model, self.dir / "model", gaccd=sys.argv[1], **options)
 
-    def check_model(self, model, example, tolerance=1e-5):
-        found = self.verify(model, example)
+    def check_model(self, model, example, tolerance=1e-5, **options):
+        found = self.verify(model, example, **options)
         self.assertTrue(found.ok, found)
         self.assertLess(found.largest.gaccd, max(tolerance, 4 * found.largest.pytorch), found)
 

@@ -275,8 +275,8 @@ class GraphOperations(ExportTest):
             "parameters": lambda m, y: torch.where(y > 0, y * y, m.weight) + torch.where(m.weight > y, 0, y),
             "repeated": lambda m, y: torch.where(y[:, :1, None] > 0, m.weight, y[:, None] * m.weight[:3, None]).sum(1),
             "infinite constants": lambda m, y: (y + torch.zeros(6).masked_fill(hidden, -inf)).softmax(1) * y,
+            "NaN": lambda m, y: y.masked_fill(y > 9, float("nan")) * y + torch.xlogy(y * y, m.weight.square() + 0.5),
             "infinite scores": lambda m, y: y * y.masked_fill(hidden, -inf).softmax(1) + torch.where(y.masked_fill(hidden, -inf) == -inf, 2, y)})
-        self.assertIn("puts NaN", self.refusal(lambda m, y: y.masked_fill(y > 0, float("nan"))))
 
     def test_norms(self):
         nn = torch.nn

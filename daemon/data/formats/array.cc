@@ -96,17 +96,18 @@ Status CheckFeatures(const Array& features) {
   return ArrayBytes(features.name, features.shape, StoredType::kF32).status();
 }
 
-Status CheckTokens(const Array& tokens, std::int64_t vocabulary) {
+// most_dims: 2 for labels; other integers may have any form, as the masks of images.
+Status CheckTokens(const Array& tokens, std::int64_t vocabulary, std::size_t most_dims) {
   if (vocabulary > std::numeric_limits<std::int32_t>::max()) {
     return {ErrorKind::kData,
             StrCat(tokens.name, ": expected a vocabulary of at most ",
                    std::numeric_limits<std::int32_t>::max(), ", found ", vocabulary)};
   }
-  const bool fits = tokens.shape.size() == 1 || tokens.shape.size() == 2;
+  const bool fits = !tokens.shape.empty() && tokens.shape.size() <= most_dims;
   if (!IsFloat(tokens.type) && fits && !tokens.data.empty()) return {};
-  return {ErrorKind::kData,
-          StrCat(tokens.name, ": expected integers of shape [samples, length], found ",
-                 Name(tokens.type), " ", ToString(tokens.shape))};
+  return {ErrorKind::kData, StrCat(tokens.name, ": expected integers of shape [samples, ",
+                                   most_dims == 2 ? "length" : "...", "], found ",
+                                   Name(tokens.type), " ", ToString(tokens.shape))};
 }
 
 // A column of i32 for tokens and labels, of f32 for others.
@@ -129,7 +130,9 @@ Result<Column> ReadNamed(NamedArray named, std::int64_t classes, std::int64_t sa
                                    : CheckFinite(column, samples, bad, share));
     return column;
   }
-  GACCD_RETURN_IF_ERROR(CheckTokens(named.array, end));
+  constexpr std::size_t kAnyDims = std::numeric_limits<std::size_t>::max();
+  const bool is_text = labels || named.name == "tokens";
+  GACCD_RETURN_IF_ERROR(CheckTokens(named.array, end, is_text ? 2 : kAnyDims));
   const bool of_tokens = labels && named.array.shape.size() == 2;
   Column column = Column::Rows(named.name, DType::kI32, std::move(named.array));
   const auto ignored =

@@ -120,7 +120,8 @@ OutputSpecs ReduceSum::Infer(std::span<const ValueSpec> inputs) const {
 
 Status ReduceSum::Gradient(GradientScope& scope) const {
   const ValueSpec& x = scope.graph().value(scope.input(0)).spec;
-  if (scope.inputs() != 1 || x.dtype != dtype_) return Function::Gradient(scope);
+  const bool is_loss = x.dtype == DType::kF32 && dtype_ == DType::kF64;  // its gradient is f32
+  if (scope.inputs() != 1 || (x.dtype != dtype_ && !is_loss)) return Function::Gradient(scope);
   Rearrangement order{.from = KeepEqualSizes(x.shape, to_), .to = {}};
   int source = 0;
   for (std::size_t d = 0; d < x.shape.size(); ++d) {
@@ -195,13 +196,15 @@ double SumRun(const float* x, const float* factor, const StridedNest::Dimension&
   return sum;
 }
 
-void Store(double sum, bool add, float* y) {
-  *y = static_cast<float>(add ? static_cast<double>(*y) + sum : sum);
+template <typename T>
+void Store(double sum, bool add, T* y) {
+  *y = static_cast<T>(add ? static_cast<double>(*y) + sum : sum);
 }
 
 // Processes a tile of elements of y at a time; if y has the innermost dimension of x, all elements
 // of the tile in each pass over the summed dimensions.
-void SumInto(const SumNests& nests, const float* x, const float* factor, bool add, float* y) {
+template <typename T>
+void SumInto(const SumNests& nests, const float* x, const float* factor, bool add, T* y) {
   constexpr std::int64_t kTile = 256;
   const bool inner_is_summed =
       nests.summed.rank > 0 && nests.summed.dimensions[nests.summed.rank - 1].steps[0] == 1;
@@ -226,7 +229,7 @@ void SumInto(const SumNests& nests, const float* x, const float* factor, bool ad
           }
         });
       }
-      float* to = y + at[2] + first * run.steps[2];
+      T* to = y + at[2] + first * run.steps[2];
       for (std::int64_t i = 0; i < size; ++i) {
         Store(sums[static_cast<std::size_t>(i)], add, to + i * run.steps[2]);
       }
@@ -254,9 +257,15 @@ KernelResult MakeReduceSumCpu(const KernelRequest& request) {
   const Shape ones(x.size(), 1);
   const SumNests nests =
       MakeSumNests(x, has_factor ? request.inputs[1].shape : ones, request.outputs[0].shape);
-  return MakeCall(request, [nests, has_factor](const Call& c) {
+  const bool in_f64 = request.outputs[0].dtype == DType::kF64;
+  return MakeCall(request, [=](const Call& c) {
     constexpr float kOne = 1;
-    SumInto(nests, c.in<float>(0), has_factor ? c.in<float>(1) : &kOne, c.add[0], c.out<float>(0));
+    const float* factor = has_factor ? c.in<float>(1) : &kOne;
+    if (in_f64) {
+      SumInto(nests, c.in<float>(0), factor, c.add[0], c.out<double>(0));
+    } else {
+      SumInto(nests, c.in<float>(0), factor, c.add[0], c.out<float>(0));
+    }
     return Status::Ok();
   });
 }

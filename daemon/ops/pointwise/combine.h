@@ -34,7 +34,8 @@ class Combine : public Function {
 };
 
 // Inputs: x and, with the same number of dimensions, factor, whose sizes are those of x or 1.
-// Output: of the given type and shape, whose sizes are those of x or 1.
+// Output: of the given shape, whose sizes are those of x or 1, and the given type: of x, f32, or
+// f64 for a loss.
 class ReduceSum : public Function {
  public:
   ReduceSum(Shape to, DType dtype) : to_(std::move(to)), dtype_(dtype) {}

@@ -29,6 +29,8 @@ struct SumTarget {
       *to = static_cast<float>(add ? static_cast<double>(*to) + sum : sum);
     } else if (dtype == DType::kBF16) {
       static_cast<Bf16*>(y)[i] = FromFloat<Bf16>(static_cast<float>(sum));
+    } else if (dtype == DType::kF64) {
+      static_cast<double*>(y)[i] = sum;
     } else {
       static_cast<Fp16*>(y)[i] = FromFloat<Fp16>(static_cast<float>(sum));
     }

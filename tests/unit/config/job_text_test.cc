@@ -283,6 +283,21 @@ TEST(JobTextTest, RefusesNoiseScaleInPipeline) {
               HasSubstr("noise_scale_every: is not supported in a pipeline"));
 }
 
+TEST(JobTextTest, LossesThatAreOutputs) {
+  constexpr std::string_view kOwn = R"(name: "own"
+model { graph { path: "own" } loss { output {} } }
+data { train { synthetic { samples: 40 } } eval { synthetic { samples: 4 } } }
+optimizer { lr: 0.1 sgd {} }
+)";
+  const Job job = ParseOk(std::string(kOwn));
+  EXPECT_EQ(GetLossKind(job.model.loss), LossKind::kOutput);
+  EXPECT_EQ(JobText(ParseOk(JobText(job))), JobText(job));
+  EXPECT_THAT(Error(With(kMinimal, "mean_squared_error", "output")),
+              HasSubstr("model.loss: output needs a graph"));
+  EXPECT_THAT(Error(StrCat(kOwn, "metric { mae {} }")),
+              HasSubstr("metric[0]: mae needs a prediction"));
+}
+
 TEST(JobTextTest, ContrastiveJobs) {
   constexpr std::string_view kDual = R"(name: "pairs"
 model {

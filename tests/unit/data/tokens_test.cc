@@ -54,6 +54,11 @@ TEST_F(TokensTest, JobNamesArrays) {
   EXPECT_THAT(refused({{"image", x, 0}, {"image", x, 0}}), HasSubstr("two arrays are called"));
   EXPECT_THAT(refused({{"text", t, 5}}), HasSubstr("expected tokens in [0, 5), found 5"));
   EXPECT_THAT(refused({{"text", x, 5}}), HasSubstr("expected integers of shape"));
+  const std::string masks =
+      Write("masks", Npy<std::uint8_t>("|u1", "(2, 1, 3)", {2, 0, 1, 3, 4, 0}));
+  EXPECT_THAT(Read(*Opened(ArraysSpec{{{"mask", masks, 5}}}), "mask", {1}), ElementsAre(3, 4, 0));
+  EXPECT_THAT(refused({{"tokens", masks, 5}}),
+              HasSubstr("expected integers of shape [samples, length]"));
   const std::string one = Write("one", Npy<float>("<f4", "(1, 3)", {1, 2, 3}));
   EXPECT_THAT(refused({{"image", x, 0}, {"other", one, 0}}), HasSubstr("expected 2 rows"));
 }

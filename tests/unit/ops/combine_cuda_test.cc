@@ -109,6 +109,16 @@ TEST_F(SumCuda, EqualsF64) {
   }
 }
 
+// f32 would round a sum of more than 2^24.
+TEST_F(SumCuda, SumsOfLossesAreF64) {
+  constexpr std::size_t kLosses = 70000;
+  const GpuFloats losses(DType::kF32, std::vector<float>(kLosses, 1001));
+  const GpuArray<double> sum(std::vector<double>{-1});
+  ASSERT_OK(RunNode(MakeReduceSumCuda, ReduceSum({1}, DType::kF64),
+                    {{{{kLosses}, DType::kF32}, losses.data()}}, {sum.data()}));
+  EXPECT_EQ(sum.Values()[0], 1001.0 * kLosses);
+}
+
 TEST_F(SumCuda, RefusesTwo16BitTypes) {
   const ReduceSum function({1}, DType::kF32);
   const std::vector<ValueSpec> inputs = {{{2}, DType::kBF16}, {{2}, DType::kFP16}};

@@ -285,6 +285,24 @@ TEST(ModelTest, RefusesLossThatDoesNotFitData) {
   EXPECT_THAT(status, HasMessage(HasSubstr("2 values per target, and the model gives [3]")));
 }
 
+TEST(ModelTest, RefusesOutputsThatAreNoLosses) {
+  const auto output_loss = [](const std::vector<std::int64_t>& widths) {
+    ModelSpec spec = Mlp(widths, LossKind::kMeanSquaredError);
+    spec.loss = OutputLossSpec{};
+    return spec;
+  };
+  EXPECT_THAT(Refused(output_loss({10, 3}), LabelledSample({10}, 3)),
+              IsError(ErrorKind::kConfig, "the model gives [1, 3] for 1 sample: expected [1, 1]"));
+  // The loss would not depend on them.
+  EXPECT_THAT(Refused(output_loss({10, 1}), TargetSample({10}, 2)),
+              IsError(ErrorKind::kConfig, "expected an input 'targets' of forward()"));
+  SampleSpec weighted = LabelledSample({10}, 3);
+  weighted.tensors.push_back({"weights", DType::kF32, {}});
+  EXPECT_THAT(Refused(output_loss({10, 1}), weighted),
+              IsError(ErrorKind::kConfig, "expected an input 'weights' of forward()"));
+  EXPECT_TRUE(Model::MakeWithoutData(output_loss({10, 1})).ok());
+}
+
 TEST(ModelTest, SmoothsLabelsInTrainingOnly) {
   ModelSpec spec = Mlp({10, 3}, LossKind::kSoftmaxCrossEntropy);
   spec.loss = SoftmaxCrossEntropySpec{.label_smoothing = 0.25};

@@ -148,6 +148,32 @@ TEST(ReplicaTest, EvaluationOfTargetsReturnsPrediction) {
   EXPECT_TRUE(evaluation.ranks.empty());
 }
 
+TEST(ReplicaTest, TheOutputCanBeTheLoss) {
+  const SampleSpec sample = LabelledSample({3}, 2);  // labels may be unread
+  ModelSpec spec = Mlp({3, 1}, LossKind::kMeanSquaredError);
+  spec.loss = OutputLossSpec{};
+  const Model model = ValueOrThrow(Model::Make(spec, sample));
+  EXPECT_EQ(model.divisor_unit(), "samples");
+  BenchTrainer trainer(model, {.micro_batches = {2}, .eval_batches = {2}});
+  constexpr float kWeights[] = {1, -2, 0.5F};
+  std::copy_n(kWeights, 3, trainer.parameters().begin());
+  const auto bias = static_cast<std::size_t>(model.layout().Find("fc1.bias")->offset);
+  trainer.parameters()[bias] = 1e6F;
+  trainer.ParametersChanged();
+  std::vector<float> features = {1, 2, 3, 5, 7, 11};
+  std::vector<std::int32_t> labels = {0, 1};
+  void* const tensors[] = {features.data(), labels.data()};
+  const BatchView batch{.samples = 2, .tensors = tensors};
+  EXPECT_EQ(trainer.MicroStep(batch, 0.25F, true), 2e6 - 1.5 - 3.5);
+  EXPECT_THAT(ToVector(trainer.gradients().first(3)),
+              testing::ElementsAre(0.25F * 6, 0.25F * 9, 0.25F * 14));
+  EXPECT_EQ(trainer.gradients()[bias], 0.25F * 2);
+  const auto evaluation = ValueOrThrow(trainer.replica().Evaluate(batch));
+  EXPECT_EQ(evaluation.loss_sum, 2e6 - 1.5 - 3.5);
+  EXPECT_EQ(evaluation.divisor, 2);
+  EXPECT_TRUE(evaluation.ranks.empty() && evaluation.prediction.empty());
+}
+
 // Replicas made for other sets of sizes plan other memory and other products; what a micro-batch
 // gives is the same to the last bit.
 TEST(ReplicaTest, MicroBatchResultIsIndependentOfReplicaSizes) {

@@ -50,6 +50,11 @@ def _exp2(graph: GraphBuilder, node: Any, x: str, a: Arguments | None = None) ->
     return graph.emit(node, Node("exp", [scaled(graph, node, x, math.log(2))], {}))
 
 
+def _cosh(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
+    both = [graph.emit(node, Node("exp", [scaled(graph, node, x, sign)], {})) for sign in (1, -1)]
+    return scaled(graph, node, graph.emit(node, Node("add", both, {})), 0.5)
+
+
 def _erfc(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
     return shifted(graph, node, scaled(graph, node, graph.emit(node, Node("erf", [x], {})), -1), 1)
 
@@ -220,7 +225,7 @@ FORMULAS: dict[str, Converter] = {
     "abs": _unary_formula(absolute), "softplus": _unary_formula(_softplus), "mish": _unary_formula(_mish),
     **dict.fromkeys(("elu", "celu"), _unary_formula(_elu)), "log1p": _unary_formula(_log1p), "expm1": _unary_formula(_expm1),
     "sign": _unary_formula(_sign), "log2": _unary_formula(_log(1 / math.log(2))), "log10": _unary_formula(_log(1 / math.log(10))),
-    "exp2": _unary_formula(_exp2), "erfc": _unary_formula(_erfc),
+    "exp2": _unary_formula(_exp2), "erfc": _unary_formula(_erfc), "cosh": _unary_formula(_cosh),
     **dict.fromkeys(("log_softmax", "_log_softmax"), _log_softmax),
     "maximum": _binary_extreme(1), "minimum": _binary_extreme(-1), "amax": _reduce_extreme(1), "amin": _reduce_extreme(-1),
     "max": _extreme_values(1), "min": _extreme_values(-1),

@@ -95,25 +95,32 @@ def reference_copy(model: torch.nn.Module) -> torch.nn.Module:
 
 
 class Reference:
-    """Computes predictions of a reference_copy(), in double precision if the model supports it, so that rounding is no difference."""
+    """Computes predictions of a reference_copy(), in double precision if the model supports it, so that rounding is no difference.
+    If the model rejects numbers, as a loss of probabilities does, they are mapped to (0, 1)."""
 
     def __init__(self, model: torch.nn.Module, first: Callable[[Any], torch.Tensor]) -> None:
         """first: selects the prediction among the outputs of the model."""
         self.model, self._first, self._kind = reference_copy(model).double(), first, torch.float64
+        self._as_probabilities = False
 
     def __call__(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> torch.Tensor:
         with contextlib.suppress(Exception):
             found = self._run(args, kwargs)
             if self._kind == torch.float32 or bool(found.isfinite().all()):
                 return found
-        before, self._kind = self._kind, torch.float32  # the model may mix types, or use the limits of one
-        try:
-            self.model.float()
-            return self._run(args, kwargs)
-        except Exception as error:
-            self._kind = before
-            self.model.to(before)
-            raise ExportError(f"the model fails on other inputs than the example: {reason(error, self.model)}") from error
+        before = self._kind, self._as_probabilities
+        failed: Exception | None = None
+        for kind, as_probabilities in ((torch.float32, before[1]), (torch.float64, True), (torch.float32, True)):
+            self._kind, self._as_probabilities = kind, as_probabilities  # float32: the model may mix types, or use the limits of one
+            self.model.to(kind)
+            try:
+                return self._run(args, kwargs)
+            except Exception as error:
+                failed = failed or error
+        self._kind, self._as_probabilities = before
+        self.model.to(self._kind)
+        assert failed is not None
+        raise ExportError(f"the model fails on other inputs than the example: {reason(failed, self.model)}") from failed
 
     @contextlib.contextmanager
     def in_training(self) -> Iterator[None]:
@@ -125,7 +132,9 @@ class Reference:
 
     def _run(self, args: Any, kwargs: Any) -> torch.Tensor:
         def to_dtype(x: torch.Tensor) -> torch.Tensor:
-            return x.to(self._kind) if x.is_floating_point() else x
+            if not x.is_floating_point():
+                return x
+            return torch.sigmoid(x.to(self._kind)) if self._as_probabilities else x.to(self._kind)
         with torch.no_grad():
             return self._first(self.model(*map(to_dtype, args), **{name: to_dtype(x) for name, x in kwargs.items()}))
 

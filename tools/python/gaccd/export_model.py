@@ -143,11 +143,12 @@ def _training(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _arguments(example: Example) -> tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]:
-    if isinstance(example, torch.Tensor):
-        return (example,), {}
+    """Copies: torch.export takes arguments that are the same tensor for one input, without a word."""
+    def copied_tensor(value: torch.Tensor) -> torch.Tensor:
+        return value.detach().clone() if isinstance(value, torch.Tensor) else value
     if isinstance(example, Mapping):
-        return (), dict(example)
-    return tuple(example), {}
+        return (), {name: copied_tensor(value) for name, value in example.items()}
+    return tuple(map(copied_tensor, [example] if isinstance(example, torch.Tensor) else example)), {}
 
 
 def _data_name(argument: str, tensor: torch.Tensor, count: int, inputs: Mapping[str, str]) -> str:

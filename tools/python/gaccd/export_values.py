@@ -238,7 +238,8 @@ def _where(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         if number is None:
             parts.append(graph.emit(node, Node("select", [graph.value_name(node, value), where], {})))
         elif math.isnan(number):
-            raise graph.refuse(node, "puts NaN in the place of values, expected a number")
+            roots = Node("power", [scaled(graph, node, where, -1)], {"exponent": 0.5})  # NaN for -1
+            parts.append(graph.emit(node, roots))
         elif number != 0:
             parts.append(scaled(graph, node, where, number))
     return Node("add", parts, {}) if len(parts) == 2 else parts[0] if parts else scaled(graph, node, mask, 0)
@@ -293,7 +294,8 @@ def _sum(op: str) -> Converter:
         keepdim = "keepdim" in a and bool(a["keepdim"])
         if any(not isinstance(graph.shape(a["self"])[dim], int) for dim in dims):
             raise graph.refuse(node, f"over the dimensions {dims} of {rank}, one of which counts samples: an update of gaccd "
-                                     "is a sum over samples, which must not depend on each other")
+                                     "is a sum over samples, which must not depend on each other; the losses of the samples, "
+                                     '[samples], can be the output (reduction="none", then the mean over the other dimensions)')
         of_samples = rank > 0 and graph.sizes(node, graph.shape(a["self"]))[0] < 0
         if op == "mean" and of_samples and rank == 4 and dims == [2, 3]:
             return Node("mean_image", input_names(graph, node, a["self"]), {"keepdim": keepdim})

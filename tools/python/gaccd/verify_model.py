@@ -160,8 +160,8 @@ def _calls(model: torch.nn.Module, inputs: list[_Input], tensors: list[torch.Ten
 
 
 def _in_pytorch(model: torch.nn.Module, kind: torch.dtype, inputs: list[_Input], tensors: list[torch.Tensor],
-                labels: torch.Tensor, names: Mapping[str, str], move: float = 0.0) -> dict[str, torch.Tensor]:
-    """move: relative random perturbation of weights and inputs."""
+                labels: torch.Tensor | None, names: Mapping[str, str], move: float = 0.0) -> dict[str, torch.Tensor]:
+    """labels: None if the model computes the loss. move: relative random perturbation of weights and inputs."""
     def moved(values: torch.Tensor) -> torch.Tensor:
         return values * (1 + move * torch.randn_like(values)) if move else values
     judged = copied(model).to(kind)
@@ -174,7 +174,9 @@ def _in_pytorch(model: torch.nn.Module, kind: torch.dtype, inputs: list[_Input],
         with torch.no_grad():
             output = _calls(judged.eval(), inputs, given, names)
         logits = _calls(judged.train(), inputs, given, names)
-        if labels.is_floating_point():
+        if labels is None:
+            loss = logits.mean()
+        elif labels.is_floating_point():
             loss = torch.nn.functional.mse_loss(logits, labels.to(kind))
         else:
             loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
@@ -240,9 +242,9 @@ def _in_order(inputs: list[_Input], order: int) -> list[_Input]:
     return [replace(one, order=order, least=least, rows=rows) if one.drawn else one for one in inputs]
 
 
-def _data_text(inputs: list[_Input], labels: torch.Tensor, classes: int) -> str:
+def _data_text(inputs: list[_Input], labels: torch.Tensor | None, classes: int) -> str:
     paths = {one.name: f'"{one.name}.npy"' for one in inputs}
-    if not labels.is_floating_point():
+    if labels is not None and not labels.is_floating_point():
         if set(paths) <= TEXTS:
             segments = f' segments: {paths["segments"]}' if "segments" in paths else ""
             segments += f' lengths: {paths[MASK]}' if MASK in paths else ""
@@ -250,8 +252,11 @@ def _data_text(inputs: list[_Input], labels: torch.Tensor, classes: int) -> str:
             return f'tokens {{ tokens: {paths["tokens"]}{segments} labels: "labels.npy" vocabulary: {rows} classes: {classes} }}'
         if labels.dim() == 1:
             return f'npy {{ features: {paths["features"]} targets: "labels.npy" classes: {classes} }}'
-    arrays = [f'array {{ name: "{one.name}" path: {paths[one.name]}{f" vocabulary: {one.rows}" if one.ids else ""} }}'
-              for one in inputs]
+    arrays = [f'array {{ name: "{one.name}" path: {paths[one.name]}'
+              f'{f" vocabulary: {one.rows}" if one.ids and one.name != "labels" else ""} }}' for one in inputs]
+    if labels is None:
+        counts = [f" classes: {one.rows}" for one in inputs if one.name == "labels"]
+        return f"arrays {{ {' '.join(arrays + counts)} }}"
     labelled = f'array {{ name: "labels" path: "labels.npy" }} classes: {classes}' if classes else 'array { name: "targets" path: "labels.npy" }'
     return f"arrays {{ {' '.join(arrays)} {labelled} }}"
 
@@ -305,6 +310,7 @@ class _Compared:
     names: Mapping[str, str]
     samples: int
     gaccd: str
+    computes_loss: bool
 
     def run(self, seed: int) -> Verification:
         """Compares on samples of this seed. If results differ by more than one run of PyTorch in single precision, compares
@@ -344,8 +350,10 @@ class _Compared:
         with _explained(self.model):
             return in_pytorch(torch.float32), [], "single"
 
-    def _labels(self, tensors: list[torch.Tensor]) -> tuple[torch.Tensor, int]:
+    def _labels(self, tensors: list[torch.Tensor]) -> tuple[torch.Tensor | None, int]:
         """Random labels, or targets for a prediction of one value, and the number of classes (0 for targets)."""
+        if self.computes_loss:
+            return None, 0
         with torch.no_grad(), _explained(self.model):
             shape = _calls(copied(self.model).eval(), self.inputs, tensors, self.names).shape
         names = [one.name for one in self.inputs]
@@ -354,24 +362,25 @@ class _Compared:
             raise ExportError("verify: predictions of one value for each token are not compared; those of several are, as of classes")
         return (torch.randint(shape[-1], shape[:-1]), shape[-1]) if has_classes else (torch.randn(shape), 0)
 
-    def _in_gaccd(self, tensors: list[torch.Tensor], labels: torch.Tensor, classes: int, trained: set[str]) -> dict[str, torch.Tensor]:
+    def _in_gaccd(self, tensors: list[torch.Tensor], labels: torch.Tensor | None, classes: int, trained: set[str]) -> dict[str, torch.Tensor]:
         with tempfile.TemporaryDirectory() as folder:
             os.mkdir(os.path.join(folder, "model"))
             shutil.copy(os.path.join(self.path, "weights.safetensors"), os.path.join(folder, "model"))
             with open(os.path.join(folder, "model", "graph.txtpb"), "w", encoding="utf-8") as file:
                 file.write(re.sub(r'(op: "drop\w+"\n[^\n]*\n  attribute { name: "p" number: )[^ ]+', r"\g<1>0.0", self.graph))
             _save(folder, self.inputs, tensors, labels)
-            return _in_gaccd(folder, self.weights, self.samples, _data_text(self.inputs, labels, classes),
-                             "softmax_cross_entropy" if classes else "mean_squared_error", trained,
+            loss = "output" if labels is None else "softmax_cross_entropy" if classes else "mean_squared_error"
+            return _in_gaccd(folder, self.weights, self.samples, _data_text(self.inputs, labels, classes), loss, trained,
                              set(state_tensors(self.model)), self.gaccd)
 
 
 def verify(model: torch.nn.Module, path: str | os.PathLike[str], *, inputs: Mapping[str, str] | None = None,
-           samples: int = 6, seed: int = 0, gaccd: str = "gaccd") -> Verification:
+           samples: int = 6, seed: int = 0, gaccd: str = "gaccd", computes_loss: bool | None = None) -> Verification:
     """Compares forward and backward of gaccd, on one CPU in two micro-steps, with those of `model` on random samples.
 
     path: the folder of export() for `model`, whose weights must not have changed since. inputs: as given to export().
-    Dropout is disabled on both sides. The loss is cross-entropy with random labels, or the squared error for models with
+    computes_loss: whether the output is the loss of each sample; None: if the model reads `labels` or `targets`.
+    Dropout is disabled on both sides. The loss is that of the model or else cross-entropy with random labels, or the squared error for models with
     their own input names that predict no rows of several values. Differences only count if they also occur on other samples (seed + 1). GaccdError: gaccd
     rejected the model; ExportError: the model cannot be compared.
     """
@@ -379,7 +388,9 @@ def verify(model: torch.nn.Module, path: str | os.PathLike[str], *, inputs: Mapp
         graph = file.read()
     weights = load_file(os.path.join(path, "weights.safetensors"))
     given = _fitting(model, _inputs_of(graph, weights), samples, inputs or {})
-    compared = _Compared(model, os.fspath(path), given, graph, weights, inputs or {}, samples, gaccd)
+    if computes_loss is None:
+        computes_loss = any(one.name in ("labels", "targets") for one in given)
+    compared = _Compared(model, os.fspath(path), given, graph, weights, inputs or {}, samples, gaccd, computes_loss)
     first = compared.run(seed)
     if first.ok:
         return first
@@ -390,10 +401,11 @@ def verify(model: torch.nn.Module, path: str | os.PathLike[str], *, inputs: Mapp
                                    for one, other in zip(first.results, again.results)])
 
 
-def _save(folder: str, inputs: list[_Input], tensors: list[torch.Tensor], labels: torch.Tensor) -> None:
+def _save(folder: str, inputs: list[_Input], tensors: list[torch.Tensor], labels: torch.Tensor | None) -> None:
     import numpy
-    as_lengths = not labels.is_floating_point() and {one.name for one in inputs} <= TEXTS
+    as_lengths = labels is not None and not labels.is_floating_point() and {one.name for one in inputs} <= TEXTS
     for one, tensor in zip(inputs, tensors):
         values = tensor.sum(1) if one.is_mask and as_lengths else tensor
         numpy.save(os.path.join(folder, f"{one.name}.npy"), values.numpy().astype("i4" if one.ids else "f4"))
-    numpy.save(os.path.join(folder, "labels.npy"), labels.numpy())
+    if labels is not None:
+        numpy.save(os.path.join(folder, "labels.npy"), labels.numpy())

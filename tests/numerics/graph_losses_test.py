@@ -1,0 +1,105 @@
+"""Losses that users write in forward(): graph_losses_test.py GACCD
+
+Each model is exported with its loss and compared with PyTorch by gaccd.verify. Needs what graph_export_test.py needs, else
+it is skipped: exit code 77. tests/golden/graphs/losses needs no PyTorch.
+"""
+import sys
+import unittest
+
+from exporter import ExportTest, open_exporter
+
+
+class GraphLosses(ExportTest):
+    def check(self, model, losses, targets):
+        """Each loss(outputs [samples, 5], targets) of a small network."""
+        for name, loss in losses.items():
+            with self.subTest(loss=name):
+                self.check_model(model(loss), [torch.zeros(2, 6), targets])
+
+    def test_of_targets(self):
+        F = torch.nn.functional
+        weights = torch.arange(1.0, 6.0)
+        self.check(OfTargets, {
+            "several labels": lambda y, t: F.binary_cross_entropy_with_logits(y, t, reduction="none").mean(1),
+            "weighted": lambda y, t: F.binary_cross_entropy_with_logits(y, t, pos_weight=weights, reduction="none").sum(1),
+            "of probabilities": lambda y, t: F.binary_cross_entropy(y.sigmoid(), t, reduction="none").mean(1),
+            "soft margin": lambda y, t: F.multilabel_soft_margin_loss(y, t, reduction="none"),
+            "soft labels": lambda y, t: F.cross_entropy(y, t.softmax(1), reduction="none"),
+            "divergence": lambda y, t: F.kl_div(y.log_softmax(1), t.softmax(1), reduction="none").sum(1),
+            "huber": lambda y, t: F.huber_loss(y, t, delta=0.5, reduction="none").mean(1),
+            "absolute": lambda y, t: F.smooth_l1_loss(y, t, reduction="none").mean(1) + F.l1_loss(y, t, reduction="none").sum(1),
+            "log cosh": lambda y, t: torch.log(torch.cosh(y - t)).mean(1),
+            "quantile": lambda y, t: torch.maximum(0.9 * (t - y), 0.1 * (y - t)).mean(1),
+            "poisson": lambda y, t: F.poisson_nll_loss(y, t, reduction="none").mean(1),
+            "cosine": lambda y, t: 1 - F.cosine_similarity(y, t, dim=1),
+            "triplet": lambda y, t: F.triplet_margin_loss(y, t, t.flip(1), reduction="none")}, torch.zeros(2, 5))
+
+    def test_of_labels(self):
+        F = torch.nn.functional
+        self.check(OfLabels, {
+            "cross-entropy": lambda y, t: F.cross_entropy(y, t, label_smoothing=0.1, reduction="none"),
+            "weights of classes": lambda y, t: F.cross_entropy(y, t, weight=torch.arange(1.0, 6.0), reduction="none"),
+            "focal": lambda y, t: (lambda one: (1 - torch.exp(-one)) ** 2 * one)(F.cross_entropy(y, t, reduction="none")),
+            "one-hot": lambda y, t: (y.softmax(1) - F.one_hot(t, 5)).square().sum(1),
+            "margin": lambda y, t: F.multi_margin_loss(y, t, reduction="none")}, torch.zeros(2, dtype=torch.long))
+
+    def test_of_two_heads_tokens_and_pixels(self):
+        F = torch.nn.functional
+        ids = torch.zeros(2, dtype=torch.long)
+
+        class Two(WithLoss):
+            def forward(self, x, labels, value):
+                y = self.net(x)
+                return F.cross_entropy(y[:, :4], labels, reduction="none") + (y[:, 4:] - value).square().squeeze(1)
+
+        class Tokens(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table, self.head = torch.nn.Embedding(11, 8), torch.nn.Linear(8, 11)
+
+            def forward(self, tokens, labels):
+                return F.cross_entropy(self.head(self.table(tokens)).transpose(1, 2), labels, reduction="none").mean(1)
+
+        class Pixels(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = torch.nn.Conv2d(3, 4, 3, padding=1)
+
+            def forward(self, image, mask):
+                return F.cross_entropy(self.conv(image), mask, reduction="none").mean((1, 2))
+
+        self.check_model(Two(None), [torch.zeros(2, 6), ids, torch.zeros(2, 1)])
+        self.check_model(Tokens(), [torch.zeros(2, 6, dtype=torch.long)] * 2)
+        self.check_model(Pixels(), [torch.zeros(2, 3, 8, 7), torch.zeros(2, 8, 7, dtype=torch.long)], computes_loss=True)
+
+    def test_without_targets(self):
+        """An autoencoder whose noise is an input."""
+        class Noisy(WithLoss):
+            def forward(self, features, noise):
+                return (self.net(features + noise) - features[:, :5]).square().mean(1)
+        self.check_model(Noisy(None), [torch.zeros(2, 6)] * 2, computes_loss=True)
+
+    def test_a_mean_over_samples_is_refused(self):
+        refused = self.refusal_of(OfTargets(torch.nn.functional.mse_loss), [torch.zeros(2, 6), torch.zeros(2, 5)])
+        self.assertIn('the losses of the samples, [samples], can be the output (reduction="none"', refused)
+
+
+if __name__ == "__main__":
+    gaccd_export = open_exporter("tests/numerics/graph_losses_test.py exports models of PyTorch 2.5 or newer")
+    import torch
+
+    class WithLoss(torch.nn.Module):
+        def __init__(self, loss):
+            super().__init__()
+            self.net = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Tanh(), torch.nn.Linear(16, 5))
+            self.loss = loss
+
+    class OfTargets(WithLoss):
+        def forward(self, features, targets):
+            return self.loss(self.net(features), targets)
+
+    class OfLabels(WithLoss):
+        def forward(self, features, labels):
+            return self.loss(self.net(features), labels)
+
+    unittest.main(argv=sys.argv[:1])
