@@ -78,8 +78,13 @@ Result<Found> ReadCheckpoint(const WeightRequest& request, const Job& job, Ticks
     GACCD_ASSIGN_OR_RETURN(place, OnlyBest(std::move(place)));
   }
   if (place.generations.empty()) {
-    return Status(ErrorKind::kData,
-                  StrCat("'", request.path, "' holds neither a checkpoint nor ", kWeightsName));
+    const bool sharded = PathExists(StrCat(request.path, "/", kWeightsName, ".index.json"));
+    return Status(
+        ErrorKind::kData,
+        StrCat("'", request.path, "' holds neither a checkpoint nor ", kWeightsName,
+               sharded ? ", but parts of it: save_pretrained(DIR, max_shard_size='999GB') "
+                         "of transformers writes one file"
+                       : ""));
   }
   GACCD_ASSIGN_OR_RETURN(SavedWeights weights, ReadSavedWeights(place, request.raw, ticks));
   for (const std::string& note : weights.skipped_checkpoints) {

@@ -13,6 +13,8 @@
 #include "collectives/base/json.h"
 #include "collectives/base/output_file.h"
 #include "collectives/base/strings.h"
+#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/fp16.h"
 #include "daemon/weights/safetensors_header.h"
 
 namespace gaccd {
@@ -32,6 +34,8 @@ Status BadData(const std::string& name, std::string_view what) {
 using ReadAt = std::function<Status(std::uint64_t offset, std::span<std::byte> out)>;
 
 constexpr std::string_view kFloat = "F32";
+constexpr std::string_view kBf16 = "BF16";
+constexpr std::string_view kFp16 = "F16";
 constexpr std::string_view kLong = "I64";
 
 constexpr std::int64_t kMaxCount = std::int64_t{1} << 24;  // f32 represents all integers up to it
@@ -43,11 +47,27 @@ bool IsCount(std::string_view name, std::span<const std::int64_t> shape) {
 // The size of an element; 0: unknown type.
 std::int64_t ElementBytes(std::string_view dtype) {
   constexpr std::pair<std::string_view, std::int64_t> kTypes[] = {
-      {kFloat, 4}, {"F64", 8}, {"F16", 2}, {"BF16", 2},    {kLong, 8},
+      {kFloat, 4}, {"F64", 8}, {kFp16, 2}, {kBf16, 2},     {kLong, 8},
       {"I32", 4},  {"I16", 2}, {"I8", 1},  {"U8", 1},      {"BOOL", 1},
       {"U16", 2},  {"U32", 4}, {"U64", 8}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
   const auto* const found = std::ranges::find(kTypes, dtype, [](const auto& t) { return t.first; });
   return found == std::end(kTypes) ? 0 : found->second;
+}
+
+// The exact values of tensors in 16 bits. REQUIRES: `from` has two bytes for each of `to`.
+template <typename T>
+void Widen(std::span<const std::uint16_t> from, std::span<float> to) {
+  std::ranges::transform(from, to.begin(), [](std::uint16_t bits) { return ToFloat(T{bits}); });
+}
+
+// Fills `values` from `offset` on, of the given dtype.
+Status ReadValues(const ReadAt& read_at, std::uint64_t offset, std::string_view dtype,
+                  std::span<float> values) {
+  if (dtype == kFloat) return read_at(offset, std::as_writable_bytes(values));
+  std::vector<std::uint16_t> narrow(values.size());
+  GACCD_RETURN_IF_ERROR(read_at(offset, std::as_writable_bytes(std::span(narrow))));
+  dtype == kBf16 ? Widen<Bf16>(narrow, values) : Widen<Fp16>(narrow, values);
+  return Status::Ok();
 }
 
 // Checks dtype, size and offsets of one entry.
@@ -156,15 +176,16 @@ Result<SafetensorsFile> Decode(const std::string& name, std::uint64_t size, cons
       file.tensors.push_back({std::move(entry.name), {}, {static_cast<float>(count)}});
       continue;
     }
-    if (entry.dtype != kFloat) {
+    if (entry.dtype != kFloat && entry.dtype != kBf16 && entry.dtype != kFp16) {
       file.others.push_back({std::move(entry.name), std::move(entry.dtype)});
       continue;
     }
     NamedTensor& tensor = file.tensors.emplace_back();
     tensor.name = std::move(entry.name);
     tensor.shape = std::move(entry.shape);
-    tensor.values.resize(static_cast<std::size_t>(entry.end - entry.begin) / sizeof(float));
-    GACCD_RETURN_IF_ERROR(read_at(begin, std::as_writable_bytes(std::span(tensor.values))));
+    tensor.values.resize(
+        static_cast<std::size_t>((entry.end - entry.begin) / ElementBytes(entry.dtype)));
+    GACCD_RETURN_IF_ERROR(ReadValues(read_at, begin, entry.dtype, tensor.values));
   }
   return file;
 }

@@ -1,6 +1,6 @@
-// Weights in the safetensors format. Values are read and written as f32; of tensors of other types
-// only names are read. Exception: the update count of a batch norm, in PyTorch an I64 scalar whose
-// name ends in "num_batches_tracked", is converted to f32.
+// Weights in the safetensors format. Values are f32; BF16 and F16 are converted, exactly, when
+// read; of tensors of other types only names are read. Exception: the update count of a batch norm,
+// in PyTorch an I64 scalar whose name ends in "num_batches_tracked", is converted to f32.
 //
 //   bytes 0..7  length of the header, u64 little endian, at most 16 MiB
 //   header      a JSON object: tensor name -> {"dtype", "shape", "data_offsets": [begin, end]}, and

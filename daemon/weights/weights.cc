@@ -63,7 +63,7 @@ class WeightMatcher {
     const FlatEntry* entry = FindParameter(tensor.name);
     if (entry == nullptr || IsFresh(*entry)) return MarkUnused(tensor.name, entry != nullptr);
     assigned_.insert(entry->name);
-    errors_.push_back(StrCat(tensor.name, ": expected dtype F32, found ", tensor.dtype,
+    errors_.push_back(StrCat(tensor.name, ": expected dtype F32, BF16 or F16, found ", tensor.dtype,
                              " (save the state_dict of model.float())"));
   }
 

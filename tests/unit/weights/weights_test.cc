@@ -300,7 +300,27 @@ TEST_F(Weights, IgnoresBuffersOfOtherTypes) {
   file.replace(file.find("F32"), 3, "I32");
   (void)folder_.Write("weights.safetensors", file);
   EXPECT_THAT(LoadParameters(Path(), layout_, loaded, names),
-              HasMessage(testing::HasSubstr("weight: expected dtype F32, found I32")));
+              HasMessage(testing::HasSubstr("weight: expected dtype F32, BF16 or F16, found I32")));
+}
+
+TEST_F(Weights, WidensValuesOf16Bits) {
+  const auto load = [&](const std::string& dtype, const std::vector<std::uint16_t>& bits) {
+    const std::string header =
+        StrCat(R"({"weight":{"dtype":")", dtype, R"(","shape":[3,2],"data_offsets":[0,12]},)",
+               R"("bias":{"dtype":"F32","shape":[3],"data_offsets":[12,24]}})");
+    const std::uint64_t length = header.size();
+    std::string file(reinterpret_cast<const char*>(&length), sizeof length);
+    file += header;
+    file.append(reinterpret_cast<const char*>(bits.data()), bits.size() * 2);
+    (void)folder_.Write("weights.safetensors", file + std::string(12, '\0'));
+    std::vector<float> loaded(parameters_.size(), 1.0F);
+    EXPECT_OK(LoadParameters(Path(), layout_, loaded, {.prefix = "fc."}).status());
+    return std::vector<float>(loaded.begin(), loaded.begin() + 6);
+  };
+  EXPECT_THAT(load("BF16", {0x3f80, 0xc0a0, 0x0001, 0, 0x4049, 0x7f7f}),
+              testing::ElementsAre(1, -5, 0x1p-133F, 0, 3.140625F, 0x1.fep127F));
+  EXPECT_THAT(load("F16", {0x3c00, 0xc500, 0x0001, 0, 0x4248, 0x7bff}),
+              testing::ElementsAre(1, -5, 0x1p-24F, 0, 3.140625F, 65504));
 }
 
 // Heads, epsilon and activation have no shape: other ones would be another model in silence.
