@@ -20,6 +20,12 @@ double CosineAt(const CosineSpec& shape, double t) {
   return f + (1 - f) * (1 + std::cos(std::numbers::pi * std::min(1.0, t))) / 2;
 }
 
+double LinearAt(const LinearDecaySpec& shape, double t) {
+  const double f = shape.final_ratio;
+  const double h = shape.hold_ratio;
+  return t <= h ? 1 : f + (1 - f) * (1 - std::min(1.0, (t - h) / (1 - h)));
+}
+
 double StepAt(const StepDecaySpec& shape, std::int64_t update) {
   return std::pow(shape.gamma, static_cast<double>(update / shape.every_updates));
 }
@@ -29,11 +35,18 @@ double ShapeAt(const ScheduleSpec& spec, std::int64_t update, double t) {
                                [&](const CosineSpec& cosine) {
                                  return update <= spec.warmup_updates ? 1 : CosineAt(cosine, t);
                                },
-                               [&](const StepDecaySpec& step) { return StepAt(step, update); }},
+                               [&](const StepDecaySpec& step) { return StepAt(step, update); },
+                               [&](const LinearDecaySpec& linear) { return LinearAt(linear, t); }},
                     spec.shape);
 }
 
 bool IsRatio(double value) { return value >= 0 && std::isfinite(value); }
+
+Status CheckFinalRatio(std::string_view shape, double ratio) {
+  if (IsRatio(ratio)) return Status::Ok();
+  return {ErrorKind::kConfig,
+          StrCat("schedule: ", shape, " final_ratio must be >= 0 and finite, found ", ratio)};
+}
 
 }  // namespace
 
@@ -56,11 +69,14 @@ Status CheckSchedule(const ScheduleSpec& spec) {
             StrCat("schedule: warmup_updates must be >= 0, found ", spec.warmup_updates)};
   }
   if (const auto* cosine = std::get_if<CosineSpec>(&spec.shape)) {
-    if (!IsRatio(cosine->final_ratio)) {
+    return CheckFinalRatio("cosine", cosine->final_ratio);
+  }
+  if (const auto* linear = std::get_if<LinearDecaySpec>(&spec.shape)) {
+    if (!(linear->hold_ratio >= 0 && linear->hold_ratio <= 1)) {
       return {ErrorKind::kConfig,
-              StrCat("schedule: cosine final_ratio must be >= 0 and finite, found ",
-                     cosine->final_ratio)};
+              StrCat("schedule: linear hold_ratio must be in [0, 1], found ", linear->hold_ratio)};
     }
+    return CheckFinalRatio("linear", linear->final_ratio);
   }
   if (const auto* step = std::get_if<StepDecaySpec>(&spec.shape)) {
     if (step->every_updates < 1) {

@@ -14,17 +14,18 @@ namespace gaccd {
 //   constant  | 1
 //   cosine    | 1 while u < w; then f + (1 - f) (1 + cos(pi t)) / 2, t = (u - w) / (n - 1 - w);
 //             | f is reached at the last update, and kept after it
-//   step      | gamma ^ floor(u / every_updates)
+//   linear    | 1 while t <= h = hold_ratio; then f + (1 - f) (1 - (t - h) / (1 - h)), t and f as
+//   there step      | gamma ^ floor(u / every_updates)
 // REQUIRES: update >= 0, total_updates >= 1, a spec that CheckSchedule() accepts.
 [[nodiscard]] double LearningRate(const ScheduleSpec& spec, double base_lr, double lr_factor,
                                   std::int64_t update, std::int64_t total_updates);
 
-// LearningRate() with a given t of the cosine.
+// LearningRate() with a given t of cosine and linear.
 [[nodiscard]] double LearningRateAt(const ScheduleSpec& spec, double base_lr, double lr_factor,
                                     std::int64_t update, double t);
 
 // Error kConfig with the offending value: warmup_updates < 0, every_updates < 1, gamma or
-// final_ratio negative or not finite.
+// final_ratio negative or not finite, hold_ratio outside [0, 1].
 Status CheckSchedule(const ScheduleSpec& spec);
 
 }  // namespace gaccd

@@ -10,8 +10,8 @@
 namespace gaccd {
 
 // The learning rate of update `index` (from 0). The factor of lr_rule is that of the batch of its
-// stage. If the batch changes during the run, the cosine depends on the samples before the update,
-// not on the number of updates:
+// stage. If the batch changes during the run, cosine and linear depend on the samples before the
+// update, not on the number of updates:
 //   t = (S(u) - S(w)) / (S(n - 1) - S(w)), S(u): the samples before update u
 // which is the same if all updates have the same size. plan: of any stage.
 [[nodiscard]] double JobLearningRate(const Job& job, const Plan& plan,

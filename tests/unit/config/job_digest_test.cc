@@ -339,6 +339,8 @@ constexpr FieldChange kChanges[] = {
     {kFull, "step { every_updates: 100 gamma: 0.5 }", ""},
     {kFull, "step { every_updates: 100 gamma: 0.5 }", "cosine {}"},
     {kFull, "step { every_updates: 100 gamma: 0.5 }", "cosine { final_ratio: 0.1 }"},
+    {kFull, "step { every_updates: 100 gamma: 0.5 }", "linear { final_ratio: 0.1 }"},
+    {kFull, "step { every_updates: 100 gamma: 0.5 }", "linear { hold_ratio: 0.5 }"},
     {kFull, "clip_norm: 1.5", "clip_norm: 0"},
     {kFull, "epochs: 3", "epochs: 4"},
     {kFull, "max_updates: 400", "max_updates: 401"},

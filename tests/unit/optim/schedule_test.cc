@@ -45,12 +45,34 @@ TEST(ScheduleTest, CosineStartsAfterWarmup) {
   EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 110, 111), 0);
 }
 
+// Without warm-up: torch.optim.lr_scheduler.LinearLR(1, f, total_iters = n - 1).
+TEST(ScheduleTest, LinearEndsAtFinalRatio) {
+  const ScheduleSpec spec{10, LinearDecaySpec{.final_ratio = 0.1}};
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 2, 1, 4, 111), 1);
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 2, 1, 10, 111), 2);
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 2, 1, 35, 111), 2 * (1 - 0.9 * 0.25));
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 2, 1, 110, 111), 0.2);
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 2, 1, 150, 111), 0.2);
+}
+
+TEST(ScheduleTest, LinearHoldsTheFullRateFirst) {
+  const ScheduleSpec spec{0, LinearDecaySpec{.final_ratio = 0, .hold_ratio = 0.75}};
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 75, 101), 1);
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 80, 101), 0.8);
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 1, 100, 101), 0);
+  EXPECT_DOUBLE_EQ(LearningRate({0, LinearDecaySpec{.hold_ratio = 1}}, 1, 1, 100, 101), 1);
+}
+
 TEST(ScheduleTest, ShortRunsNeverDivideByZero) {
   for (std::int64_t total = 1; total < 6; ++total) {
     for (std::int64_t warmup = 0; warmup < 8; ++warmup) {
       for (std::int64_t u = 0; u < total; ++u) {
-        const double lr = LearningRate({warmup, CosineSpec{0}}, 1, 1, u, total);
-        ASSERT_TRUE(lr >= 0 && lr <= 1) << total << " " << warmup << " " << u << ": " << lr;
+        for (const ScheduleSpec& spec :
+             {ScheduleSpec{warmup, CosineSpec{0}}, ScheduleSpec{warmup, LinearDecaySpec{}},
+              ScheduleSpec{warmup, LinearDecaySpec{.hold_ratio = 1}}}) {
+          const double lr = LearningRate(spec, 1, 1, u, total);
+          ASSERT_TRUE(lr >= 0 && lr <= 1) << total << " " << warmup << " " << u << ": " << lr;
+        }
       }
     }
   }
@@ -73,6 +95,8 @@ TEST(ScheduleTest, RefusesBadValuesByName) {
   ExpectRefused({-1, std::monostate{}}, "warmup_updates must be >= 0, found -1");
   ExpectRefused({0, StepDecaySpec{0, 0.1}}, "every_updates must be >= 1, found 0");
   ExpectRefused({0, StepDecaySpec{1, -2}}, "gamma must be >= 0 and finite, found -2");
+  ExpectRefused({0, LinearDecaySpec{.final_ratio = -1}}, "linear final_ratio must be >= 0");
+  ExpectRefused({0, LinearDecaySpec{.hold_ratio = 1.5}}, "hold_ratio must be in [0, 1], found 1.5");
   ExpectRefused({0, CosineSpec{std::numeric_limits<double>::infinity()}}, "found inf");
   ExpectRefused({0, CosineSpec{std::numeric_limits<double>::quiet_NaN()}}, "found nan");
 }
