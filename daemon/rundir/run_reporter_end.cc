@@ -89,6 +89,7 @@ void RunReporter::Impl::CloseForRankZero(const Status& outcome, FailureFacts fac
   constexpr std::chrono::milliseconds kAfterSilence{1'500};
   if (leads() || attempt_dir.empty() || !Suspects(facts, 0)) return;
   std::this_thread::sleep_for(facts.silent ? kAfterSilence : kAfterRankZero);
+  if (!IsTurnForRankZero(attempt_dir, identity.rank)) return;
   AddRanksLostByPeers(attempt_dir, &facts);
   RunStatus now;
   now.identity = identity;
