@@ -147,7 +147,7 @@ void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
   if (impl.leads()) SetLogHook({});  // before the objects that it uses are destroyed
   impl.bar.reset();
   const double dur_s = SecondsSince(impl.started);
-  const Impl::Clock::time_point until = Impl::Clock::now() + limit * 9 / 10;
+  const Impl::Clock::time_point until = Impl::Clock::now() + std::min(limit, kAfterALoss) * 9 / 10;
   const bool closed = !impl.HasFilesToClose(outcome, facts) ||
                       CallWithin(limit, [impl = impl_, outcome, facts, dur_s, until] {
                         impl->CloseFiles(outcome, facts, dur_s, until);
