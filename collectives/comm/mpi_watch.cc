@@ -19,7 +19,9 @@ using std::chrono::milliseconds;
 constexpr milliseconds kPollPeriod{5};
 // A process without a sign of life for this long, or for a quarter of the bound, is stalled.
 constexpr milliseconds kStalledAfter{1'000};
-// Polls of a counter before the core is yielded: about 200 us with a dedicated core.
+// Polls of a counter before the core is yielded: about 200 us with a dedicated core. Those of MPI
+// end after kPollPeriod, too: each may yield the core (mpi_yield_when_idle), on a busy machine for
+// milliseconds.
 constexpr int kSpinsOwnCore = 10'000;
 constexpr int kSpinsOversubscribed = 50;
 // Yields before the rank sleeps: cheaper than a sleep if all arrive soon; node_gate.h explains why
@@ -164,10 +166,12 @@ bool MpiWatch::SamePlace() const {
 
 Status MpiWatch::Finish(MPI_Request* request) {
   GACCD_RETURN_IF_ERROR(failure_);
+  const Clock::time_point begin = Clock::now();
   for (std::int64_t spins = 0;; ++spins) {
     int done = 0;
     Status status = MpiStatus(MPI_Test(request, &done, MPI_STATUS_IGNORE), Name(mine_.operation));
     if (status.ok() && done != 0) return status;
+    if (spins < spins_ && Clock::now() - begin > kPollPeriod) spins = spins_;
     if (spins == spins_) StartLongWait();
     if (status.ok() && spins >= spins_) {
       PausePolling();
@@ -179,10 +183,12 @@ Status MpiWatch::Finish(MPI_Request* request) {
 
 Status MpiWatch::WaitForMessage(int from, const std::function<Result<bool>()>& arrived) {
   GACCD_RETURN_IF_ERROR(failure_);
+  const Clock::time_point begin = Clock::now();
   for (std::int64_t spins = 0;; ++spins) {
     Result<bool> done = arrived();
     Status status = done.status();
     if (status.ok() && *done) return status;
+    if (spins < spins_ && Clock::now() - begin > kPollPeriod) spins = spins_;
     if (spins == spins_) StartLongWait();
     if (status.ok() && spins >= spins_) {
       PausePolling();

@@ -207,8 +207,11 @@ Status WriterLease::BeginTraining(const std::string& from) {
 }
 
 Status WriterLease::GoBackTo(const std::string& generation) {
-  training_.back_since = epoch_;
-  training_.back_to = generation;
+  GACCD_ASSIGN_OR_RETURN(const auto all, ListGenerations(folder_));
+  const auto newest = std::ranges::find_if(all, &Generation::committed);
+  const bool back = newest == all.end() || newest->name() != generation;
+  training_.back_since = back ? epoch_ : 0;
+  training_.back_to = back ? generation : std::string();
   return RewriteClaim();
 }
 

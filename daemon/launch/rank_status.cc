@@ -63,7 +63,8 @@ std::vector<Suspect> LostRanks(const Session& session) {
   return suspects;
 }
 
-// The first living rank writes the verdict.
+// The first living rank writes the verdict, for which RunReporter::Finish() has waited, and then
+// STATUS.json and the last event.
 void WaitForVerdictWriter(const Session& session) {
   constexpr std::chrono::milliseconds kTimeToWrite{700};
   const int reporting_rank = std::ranges::count(LostRanks(session), 0, &Suspect::rank) > 0 ? 1 : 0;

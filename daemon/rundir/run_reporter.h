@@ -100,7 +100,8 @@ class RunReporter {
   // Removes the bar, writes verdict.json and the last STATUS.json, releases the folder. Call once.
   // outcome: the result of the training; its kind is the exit code. Call on every rank: a failed
   // rank writes crash/r<rank>.json, and if rank 0 is among the suspects, another rank writes
-  // verdict.json and STATUS.json in its place.
+  // verdict.json and STATUS.json in its place. If ranks are lost, the others return once there is a
+  // verdict.json, or after nine tenths of end_limit, at most 2.7 s.
   void Finish(const Status& outcome, const FailureFacts& facts = {});
   // kIo: what Finish() could not write, with the reason; or the run folder did not respond.
   [[nodiscard]] const Status& close_status() const;

@@ -89,6 +89,7 @@ void RunReporter::Impl::CloseForRankZero(const Status& outcome, FailureFacts fac
   constexpr std::chrono::milliseconds kAfterSilence{1'500};
   if (leads() || attempt_dir.empty() || !Suspects(facts, 0)) return;
   std::this_thread::sleep_for(facts.silent ? kAfterSilence : kAfterRankZero);
+  if (!IsTurnForRankZero(attempt_dir, identity.rank)) return;
   AddRanksLostByPeers(attempt_dir, &facts);
   RunStatus now;
   now.identity = identity;
@@ -111,12 +112,24 @@ bool RunReporter::Impl::HasFilesToClose(const Status& outcome, const FailureFact
   return leads() || IsFailure(outcome) || Suspects(facts, 0);
 }
 
-void RunReporter::Impl::CloseFiles(const Status& outcome, const FailureFacts& facts, double dur_s) {
+// This rank ends all others when it has returned (ExitRank), also the one that writes the verdict,
+// which may be slower: on a busy machine by seconds.
+void RunReporter::Impl::WaitForVerdict(const FailureFacts& facts, Clock::time_point until) const {
+  constexpr std::chrono::milliseconds kPause{20};
+  if (leads() || LostRanks(facts).empty()) return;  // without lost ranks no other one ends
+  while (Clock::now() < until && !PathExists(attempt_dir + "/verdict.json")) {
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+void RunReporter::Impl::CloseFiles(const Status& outcome, const FailureFacts& facts, double dur_s,
+                                   Clock::time_point until) {
   if (leads()) FreeSpareSpace(attempt_dir);
   WriteFailure(outcome, facts);  // before the others are notified and read it
   if (events) WriteVerdict(MakeRunVerdict(outcome, facts, dur_s));
   if (folder) folder->owner().Release();
   CloseForRankZero(outcome, facts, dur_s);
+  WaitForVerdict(facts, until);
 }
 
 void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
@@ -134,9 +147,10 @@ void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
   if (impl.leads()) SetLogHook({});  // before the objects that it uses are destroyed
   impl.bar.reset();
   const double dur_s = SecondsSince(impl.started);
+  const Impl::Clock::time_point until = Impl::Clock::now() + std::min(limit, kAfterALoss) * 9 / 10;
   const bool closed = !impl.HasFilesToClose(outcome, facts) ||
-                      CallWithin(limit, [impl = impl_, outcome, facts, dur_s] {
-                        impl->CloseFiles(outcome, facts, dur_s);
+                      CallWithin(limit, [impl = impl_, outcome, facts, dur_s, until] {
+                        impl->CloseFiles(outcome, facts, dur_s, until);
                       });
   if (!closed) {
     impl.close_status = {ErrorKind::kIo,

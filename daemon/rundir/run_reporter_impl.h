@@ -96,7 +96,10 @@ struct RunReporter::Impl {
   // The end of a run, in run_reporter_end.cc. Functions that write files may hang, so they are
   // called on a separate thread, which shares ownership of this object.
   [[nodiscard]] bool HasFilesToClose(const Status& outcome, const FailureFacts& facts) const;
-  void CloseFiles(const Status& outcome, const FailureFacts& facts, double dur_s);
+  // until: for how long a rank that does not write the verdict waits for it.
+  void CloseFiles(const Status& outcome, const FailureFacts& facts, double dur_s,
+                  Clock::time_point until);
+  void WaitForVerdict(const FailureFacts& facts, Clock::time_point until) const;
   void WriteFailure(const Status& outcome, const FailureFacts& facts);
   void WriteVerdict(const Verdict& verdict);
   [[nodiscard]] Verdict MakeRunVerdict(const Status& outcome, const FailureFacts& facts,

@@ -205,12 +205,15 @@ bool IsFailure(const Status& outcome) {
 
 void AddRanksLostByPeers(const std::string& attempt_dir, FailureFacts* facts) {
   constexpr std::size_t kMaxRecords = 100'000;
+  constexpr std::chrono::milliseconds kMostTime{700};
+  const auto until = std::chrono::steady_clock::now() + kMostTime;
   const auto names = ListFolder(attempt_dir + "/crash", kMaxRecords);
   if (!names.ok()) return;
   Records records(attempt_dir);
   for (const std::string& name : *names) {
     int writer = 0;
     if (std::sscanf(name.c_str(), "r%d.json", &writer) != 1) continue;
+    if (std::chrono::steady_clock::now() > until) return;
     const std::optional<Failure>& failure = records.Find(writer);
     if (!failure || !IsPeerLoss(*failure)) continue;
     for (const int rank : failure->lost_ranks) {
@@ -278,9 +281,13 @@ RunStatus WithStatusOfRankZero(RunStatus last, const std::string& path) {
 
 }  // namespace
 
+bool IsTurnForRankZero(const std::string& attempt_dir, int rank) {
+  std::this_thread::sleep_for(kTurn * std::min(rank - 1, kMaxTurns));
+  return !PathExists(attempt_dir + "/verdict.json");
+}
+
 Status WriteVerdictForRankZero(const std::string& attempt_dir, const RunIdentity& who,
                                RunStatus last, const Verdict& verdict, unsigned mode) {
-  std::this_thread::sleep_for(kTurn * std::min(who.rank - 1, kMaxTurns));
   struct stat info {};
   if (::stat((attempt_dir + "/verdict.json").c_str(), &info) == 0) return Status::Ok();
   FreeSpareSpace(attempt_dir);

@@ -27,8 +27,14 @@ namespace gaccd {
 [[nodiscard]] Verdict MakeVerdict(const Status& outcome, const FailureFacts& facts,
                                   const std::string& attempt_dir);
 
+// Called by a rank that found rank 0 lost: waits 20 ms per lower rank, at most half a second, so
+// that on a large run not all ranks access the file server at once. false: another rank has written
+// the verdict.
+[[nodiscard]] bool IsTurnForRankZero(const std::string& attempt_dir, int rank);
+
 // Called by a rank that replaces rank 0, the only one that sees all others: adds the ranks named in
-// their records, unless these ranks have their own records.
+// their records, unless these ranks have their own records. Reads for at most 0.7 s, as the end of
+// a run after a loss has 3 s.
 void AddRanksLostByPeers(const std::string& attempt_dir, FailureFacts* facts);
 
 [[nodiscard]] bool Suspects(const FailureFacts& facts, int rank);
@@ -38,10 +44,8 @@ void AddRanksLostByPeers(const std::string& attempt_dir, FailureFacts* facts);
 Result<bool> WriteVerdictOnce(const std::string& attempt_dir, const RunIdentity& who,
                               const Verdict& verdict, unsigned mode);
 
-// Called by a rank that found rank 0 lost: writes verdict.json and the last STATUS.json, unless
-// another rank was faster. Waits 20 ms per lower rank, at most half a second, so that on a large
-// run not all ranks access the file server at once. who: this rank; last: its knowledge of the run,
-// with the host of rank 0.
+// Called after IsTurnForRankZero(): writes verdict.json and the last STATUS.json, unless another
+// rank was faster. who: this rank; last: its knowledge of the run, with the host of rank 0.
 Status WriteVerdictForRankZero(const std::string& attempt_dir, const RunIdentity& who,
                                RunStatus last, const Verdict& verdict, unsigned mode);
 

@@ -107,6 +107,11 @@ class MpiFaultsTest(unittest.TestCase):
         self.check(outcome, [0, 1, 2], r": rank 3 on fake1 has ended \(its process does not exist\)$",
                    within=AT_ONCE, recovering=True)
 
+    def test_sleeping_rank_is_named_in_time_where_polls_are_slow(self):
+        outcome = run("busy", victim=2, ranks=3, nodes=(0, 1, 2))
+        self.check(outcome, [0, 1], r": rank 2 on fake2 did not enter all-reduce #17 \(no rank of "
+                   r"its node answers\)$")
+
     def test_silent_node_is_named(self):
         outcome = run("stop", victim=2, ranks=3, nodes=(0, 0, 1))
         self.check(outcome, [0, 1], r": rank 2 on fake1 did not enter all-reduce #17 \(no rank of "

@@ -4,6 +4,8 @@
 //
 //   FAULT    what rank VICTIM does instead of entering operation #17
 //   sleep    it sleeps
+//   busy     it sleeps, and each MPI_Test of the others takes 2 ms, as where it yields the core to
+//            other programs, though the ranks have a core each
 //   stop     it stops as by SIGSTOP
 //   kill     it dies as by SIGKILL
 //   exit     it exits with code 3
@@ -13,9 +15,11 @@
 //
 // A rank whose operation fails writes DIRECTORY/rank.N: seconds in the failing operation, exit
 // code, message. It then waits a little, so that the others can write theirs, and aborts.
+#include <mpi.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -37,6 +41,8 @@ constexpr int kLastGoodOperation = 16;
 // To find out by themselves, and to write it down: nobody's end is to be what another one sees.
 constexpr std::chrono::milliseconds kTimeForTheOthers{1'500};
 
+std::atomic<bool> slow_test{false};
+
 struct Arguments {
   std::string fault;
   int victim = 0;
@@ -49,7 +55,9 @@ void Misbehave(const Arguments& args, Communicator& comm) {
   if (args.fault == "stop") raise(SIGSTOP);
   if (args.fault == "kill") raise(SIGKILL);
   if (args.fault == "exit") _exit(3);
-  if (args.fault == "sleep") std::this_thread::sleep_for(std::chrono::minutes(2));
+  if (args.fault == "sleep" || args.fault == "busy") {
+    std::this_thread::sleep_for(std::chrono::minutes(2));
+  }
   if (args.fault == "other") {
     std::vector<float> data(100);
     const Status status = comm.Broadcast(View(std::span<float>(data)), 0);
@@ -73,6 +81,7 @@ Status Work(const Arguments& args, Communicator& comm, Clock::time_point* entere
     if (operation > kLastGoodOperation && is_victim && args.fault != "inside") {
       Misbehave(args, comm);
     }
+    slow_test = args.fault == "busy" && operation > kLastGoodOperation;
     *entered = Clock::now();
     GACCD_RETURN_IF_ERROR(
         comm.AllReduceSum(View(std::span<const float>(data)), View(std::span<float>(data))));
@@ -96,6 +105,7 @@ Status RunRank(const Arguments& args) {
   std::optional<FakeNode> node;
   if (index < args.nodes.size())
     node = FakeNode{args.nodes[index], StrCat("fake", args.nodes[index])};
+  if (node && args.fault == "busy") node->oversubscribed = false;
   GACCD_ASSIGN_OR_RETURN(const auto comm, MakeMpi(*session, options, node));
 
   Clock::time_point entered;
@@ -110,6 +120,12 @@ Status RunRank(const Arguments& args) {
 
 }  // namespace
 }  // namespace gaccd
+
+// In the place of the one of the library, by MPI's profiling interface.
+int MPI_Test(MPI_Request* request, int* flag, MPI_Status* status) {
+  if (gaccd::slow_test) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  return PMPI_Test(request, flag, status);
+}
 
 int gaccd::tests::MpiFaultRanks(int argc, char** argv) {
   if (argc < 5) {

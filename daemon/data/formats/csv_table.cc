@@ -128,7 +128,11 @@ std::string AdviceFor(std::string_view field, bool label, bool only_target) {
       field, [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; });
   float value = 0;
   const bool number = ParseNumber(field, &value) != std::errc::invalid_argument;
-  if (label && number && !word) return "; labels have no point (pandas: astype(int))";
+  // Of another number astype(int) would make another label.
+  if (label && field.find('.') != std::string_view::npos && number && !word &&
+      value == std::floor(value)) {
+    return "; labels have no point (pandas: astype(int))";
+  }
   if (!word || number) return {};
   return only_target ? "; labels that are words become numbers: 0 for the first word, 1 for the "
                        "second and so on, and csv.classes is how many there are"

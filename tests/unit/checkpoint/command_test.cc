@@ -272,7 +272,16 @@ TEST_F(CkptCommandTest, RemovedCheckpointsAreNotDamaged) {
                       {20, 21, 22, 23, 24, 25}));
   const auto all = ValueOrThrow(ListGenerations(folder_.Path("ckpt")));
   const std::jthread run([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    // Once the newest one is read, the list of all has been made.
+    const auto is_read = [newest = StrCat("/", all.front().name(), "/")](const auto& file) {
+      std::error_code gone;
+      return std::filesystem::read_symlink(file, gone).string().find(newest) != std::string::npos;
+    };
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (std::ranges::none_of(std::filesystem::directory_iterator("/proc/self/fd"), is_read) &&
+           std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
     for (const Generation& one : all) {
       if (one.step < 22) {
         EXPECT_OK(RemoveGeneration(folder_.Path("ckpt"), one));

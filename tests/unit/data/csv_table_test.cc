@@ -215,6 +215,9 @@ TEST_F(CsvTest, NamesOtherSeparatorsAndWords) {
   EXPECT_THAT(Error("1,2\n3,x 1\n"), Not(HasSubstr("a first line")));
   EXPECT_THAT(Error("1,2\nred,1\n"), HasSubstr("found 'red'; a column of words"));
   EXPECT_THAT(Error("1,0.0\n", 1, 2), HasSubstr("found '0.0'; labels have no point"));
+  for (const char* other : {"1,0.5\n", "1,99999999999\n"}) {
+    EXPECT_THAT(Error(other, 1, 2), Not(HasSubstr("no point"))) << other;
+  }
   EXPECT_THAT(Error("1,2\n3,1e999\n"), Not(HasSubstr(";")));
 }
 

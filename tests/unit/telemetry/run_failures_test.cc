@@ -147,6 +147,29 @@ TEST_F(RunFailuresTest, VerdictNamesCauseNotConsequence) {
   EXPECT_EQ(verdict.count("suspect_hosts"), 0u) << "no fault of the host";
 }
 
+// A rank that has returned ends all others, also rank 0.
+TEST_F(RunFailuresTest, OtherRanksWaitForVerdict) {
+  const Child child = RunIntoFile(dir_.path() + "/out", [&] {
+    return RunThreadRanks(2, TwoNodes(), [&](Communicator& comm) -> Status {
+      GACCD_ASSIGN_OR_RETURN(const auto reporter, RunReporter::Start(comm, Options(Run())));
+      const Status lost(ErrorKind::kUnavailable, "rank 2 on node1 has ended");
+      const FailureFacts facts{
+          .rank = comm.rank(), .suspects = {{2, "node1"}}, .hosts = {"node0", "node0", "node1"}};
+      const std::string record = Latest() + "/crash/r00001.json";
+      while (comm.rank() == 0 && !fs::exists(record)) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      if (comm.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      reporter->Finish(lost, facts);
+      if (comm.rank() == 1 && !fs::exists(Latest() + "/verdict.json")) {
+        return {ErrorKind::kInternal, "rank 1 has returned before there was a verdict"};
+      }
+      return Status::Ok();
+    });
+  });
+  EXPECT_EQ(child.exit, 0) << child.out;
+}
+
 TEST_F(RunFailuresTest, CrashWritesRecord) {
   RunIntoFile(dir_.path() + "/out", [&] {
     const rlimit no_core{0, 0};

@@ -487,6 +487,18 @@ TEST_F(ResumeTest, GoesBackAgainIfNothingWasSaved) {
   EXPECT_EQ(ValueOrThrow(ListGenerations(ckpt())).size(), 4U) << "it is the same training";
 }
 
+// It is not skipped by a later start, nor anything after it.
+TEST_F(ResumeTest, StartAtNewestCheckpointDoesNotGoBack) {
+  const Job job = SmallJob();
+  const Place killed{.update = 13, .done = 1, .action = StopAction::kExit};
+  ASSERT_THAT(Train(job, 2, 10, "never", killed), HasKind(ErrorKind::kTempFail));
+  ASSERT_THAT(Train(job, 2, 100, CheckpointPath(10), killed), HasKind(ErrorKind::kTempFail));
+  EXPECT_EQ(NewestTraining(ckpt()).back_since, 0);
+  const auto trained = ValueOrThrow(Train(job, 2, 100, "auto"));
+  EXPECT_EQ(trained.first, 10);
+  EXPECT_THAT(trained.notes, testing::IsEmpty());
+}
+
 // A table in the place of one with as many samples.
 TEST_F(ResumeTest, ReportsChangedData) {
   const auto write = [&](const char* name, int seed) {
