@@ -10,6 +10,7 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
+#include "daemon/eval/evaluator.h"
 #include "daemon/eval/metric.h"
 #include "daemon/tensor/random.h"
 #include "tests/support/status_matchers.h"
@@ -250,6 +251,14 @@ TEST(MetricsTest, DefaultFitsLabels) {
   EXPECT_THAT(names(LabelledSample({1}, 3)), testing::ElementsAre("accuracy"));
   EXPECT_THAT(names(tokens), testing::ElementsAre("accuracy", "perplexity"));
   EXPECT_THAT(names(TargetSample({1}, 3)), testing::IsEmpty());
+}
+
+// A loss that is the output has no prediction to compare labels with.
+TEST(MetricsTest, LossOutputHasNone) {
+  Job job;
+  EXPECT_EQ(SelectMetrics(job, LabelledSample({1}, 3)).size(), 1U);
+  job.model.loss = OutputLossSpec{};
+  EXPECT_THAT(SelectMetrics(job, LabelledSample({1}, 3)), testing::IsEmpty());
 }
 
 // A metric without a direction, or without what it takes, does not compile.

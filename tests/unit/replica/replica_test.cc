@@ -155,21 +155,23 @@ TEST(ReplicaTest, TheOutputCanBeTheLoss) {
   const Model model = ValueOrThrow(Model::Make(spec, sample));
   EXPECT_EQ(model.divisor_unit(), "samples");
   BenchTrainer trainer(model, {.micro_batches = {2}, .eval_batches = {2}});
-  constexpr float kWeights[] = {1, -2, 0.5F};
+  constexpr float kWeights[] = {1, -1, 1};
+  constexpr float kBias = 16'777'200;
+  constexpr double kLoss = 2.0 * 16'777'200 + 2 + 9;  // f32 has no odd numbers of this size
   std::copy_n(kWeights, 3, trainer.parameters().begin());
   const auto bias = static_cast<std::size_t>(model.layout().Find("fc1.bias")->offset);
-  trainer.parameters()[bias] = 1e6F;
+  trainer.parameters()[bias] = kBias;
   trainer.ParametersChanged();
   std::vector<float> features = {1, 2, 3, 5, 7, 11};
   std::vector<std::int32_t> labels = {0, 1};
   void* const tensors[] = {features.data(), labels.data()};
   const BatchView batch{.samples = 2, .tensors = tensors};
-  EXPECT_EQ(trainer.MicroStep(batch, 0.25F, true), 2e6 - 1.5 - 3.5);
+  EXPECT_EQ(trainer.MicroStep(batch, 0.25F, true), kLoss);
   EXPECT_THAT(ToVector(trainer.gradients().first(3)),
               testing::ElementsAre(0.25F * 6, 0.25F * 9, 0.25F * 14));
   EXPECT_EQ(trainer.gradients()[bias], 0.25F * 2);
   const auto evaluation = ValueOrThrow(trainer.replica().Evaluate(batch));
-  EXPECT_EQ(evaluation.loss_sum, 2e6 - 1.5 - 3.5);
+  EXPECT_EQ(evaluation.loss_sum, kLoss);
   EXPECT_EQ(evaluation.divisor, 2);
   EXPECT_TRUE(evaluation.ranks.empty() && evaluation.prediction.empty());
 }
