@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cerrno>
-#include <string_view>
 #include <utility>
 
 #include "collectives/base/files.h"
@@ -78,6 +77,14 @@ Status CheckOutputFile(const std::string& path) {
     return {ErrorKind::kIo, StrCat("cannot write '", path, "': there is no folder '", folder, "'")};
   }
   return target == path ? made.status() : Status(made.status()).WithContext(path);
+}
+
+Status CheckReplaces(const std::string& path, std::string_view start, std::string_view what) {
+  GACCD_ASSIGN_OR_RETURN(const std::string target, OutputTarget(path));
+  if (!PathExists(target)) return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(const std::string found, ReadStart(target, start.size()));
+  if (found.empty() || found == start) return Status::Ok();
+  return {ErrorKind::kIo, StrCat("'", path, "' exists and is not ", what, ": it is not replaced")};
 }
 
 }  // namespace gaccd

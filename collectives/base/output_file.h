@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "collectives/base/result.h"
 
@@ -17,5 +18,10 @@ Result<std::string> OutputTarget(const std::string& path);
 // OutputTarget(), and checks that a file can be created in its folder by creating and removing one.
 // Call it before a long computation.
 Status CheckOutputFile(const std::string& path);
+
+// Ok if no file is at `path`, or an empty one, or one that begins with `start`, as an earlier
+// output does. kIo for another one, as a job text or a table: it may be the only copy. what: "a
+// report".
+Status CheckReplaces(const std::string& path, std::string_view start, std::string_view what);
 
 }  // namespace gaccd

@@ -127,7 +127,7 @@ std::vector<std::string> Choices(const FieldDescriptor& field) {
 std::string NumberProblem(const FieldDescriptor& field, double value) {
   if (IsInRange(FieldRule(field), value)) return {};
   const std::string range = RangeText(field);
-  return StrCat("must be ", range.empty() ? "finite" : range);
+  return StrCat("must be ", range.empty() || !std::isfinite(value) ? "finite" : range);
 }
 
 std::pair<std::string, std::string> ValueProblem(const Message& message,

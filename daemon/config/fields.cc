@@ -115,7 +115,9 @@ Status UnknownField(const Descriptor& root, const Descriptor& type, std::string_
   if (suggestion.empty()) {  // "lr" is a field of another message
     std::vector<std::string> paths;
     for (const NamedField& leaf : LeafFields(root)) {
-      if (leaf.field->name() == name) paths.push_back(leaf.path);
+      if (leaf.field->name() == name) {
+        paths.push_back(leaf.path == name ? StrCat(name, " of the job itself") : leaf.path);
+      }
     }
     constexpr std::size_t kMax = 3;
     if (!paths.empty() && paths.size() <= kMax) {
@@ -163,7 +165,10 @@ Status SetElement(Message& message, const FieldDescriptor& field, const Step& st
 // A list requires [N], other fields have none; only messages have fields.
 Status CheckStep(const FieldDescriptor& field, const Step& step) {
   if (field.is_repeated() != step.index.has_value()) {
-    return Wrong(field.is_repeated()
+    const bool settable = field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE ||
+                          field.cpp_type() == FieldDescriptor::CPPTYPE_INT64;  // as SetElement()
+    return Wrong(field.is_repeated() && !settable ? "is set in the job text only"
+                 : field.is_repeated()
                      ? StrCat(field.name(), " is a list: name an element, ", field.name(), "[0]")
                      : StrCat(field.name(), " is not a list"));
   }

@@ -205,6 +205,13 @@ Status CheckFormat(const Flags& flags) {
                                     ListFormats(first, last), ", found ", Name(flags.format))};
 }
 
+// A plan with the command line of a training on this machine is of the ranks that it starts.
+void PlanLocalRanks(Flags& flags) {
+  const bool plans =
+      flags.verb == Verb::kPlan || flags.verb == Verb::kSamples || flags.verb == Verb::kSubmit;
+  if (plans && !flags.nodes && !flags.gpus_per_node) flags.gpus_per_node = flags.local_ranks;
+}
+
 }  // namespace
 
 Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& environment) {
@@ -239,6 +246,7 @@ Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& e
   GACCD_RETURN_IF_ERROR(CheckVerbFlags(given.flags, flags.verb));
   GACCD_RETURN_IF_ERROR(CheckFormat(flags));
   GACCD_RETURN_IF_ERROR(CheckMicroBatch(flags));
+  PlanLocalRanks(flags);
   return flags;
 }
 

@@ -192,7 +192,7 @@ Status FolderOwner::CheckInPlace() const {
   return {ErrorKind::kConfig,
           StrCat("'", run_dir_, "' is another folder than at the start of this run, of user ",
                  found.st_uid,
-                 ": expected the one of this run, which was moved; nothing is written "
+                 ": expected the one of this run, which was moved or removed; nothing is written "
                  "into it. Only you should be able to write in ",
                  ParentFolder(run_dir_))};
 }

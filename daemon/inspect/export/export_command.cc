@@ -1,6 +1,8 @@
 #include "daemon/inspect/export/export_command.h"
 
 #include <cstdlib>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/base/files.h"
@@ -71,6 +73,11 @@ Result<std::vector<std::string>> RunFolders(const std::string& folder) {
   return std::move(found.folders);
 }
 
+// start: of an earlier export of this format. --out may only replace such a one.
+Status CheckReplacedExport(const std::string& out, std::string_view start) {
+  return out.empty() ? Status::Ok() : CheckReplaces(out, start, "an export of this format");
+}
+
 Status ExportPrometheus(const ExportRequest& request) {
   GACCD_ASSIGN_OR_RETURN(const auto folders, RunFolders(request.folder));
   const WallTime now = std::chrono::system_clock::now();
@@ -96,6 +103,7 @@ Status ExportPrometheus(const ExportRequest& request) {
     if (!metrics.ok()) LogWarning(metrics.status().message());
     if (metrics.ok()) runs.push_back(*std::move(metrics));
   }
+  GACCD_RETURN_IF_ERROR(CheckReplacedExport(request.out, "# HELP gaccd_"));
   GACCD_ASSIGN_OR_RETURN(TextSink out, TextSink::Open(request.out, kForAll));
   GACCD_RETURN_IF_ERROR(out.Write(PrometheusText(runs)));
   GACCD_RETURN_IF_ERROR(out.Close());
@@ -109,9 +117,12 @@ Status ExportEvents(const ExportRequest& request, std::vector<std::string>* note
     }
     return {ErrorKind::kUsage, "--format=tensorboard writes files: give their folder by --out=DIR"};
   }
-  const auto write = request.format == ExportFormat::kCsv           ? ExportCsv
-                     : request.format == ExportFormat::kChromeTrace ? ExportChromeTrace
-                                                                    : ExportOtlpJson;
+  const bool csv = request.format == ExportFormat::kCsv;
+  const bool trace = request.format == ExportFormat::kChromeTrace;
+  const auto write = csv ? ExportCsv : trace ? ExportChromeTrace : ExportOtlpJson;
+  GACCD_RETURN_IF_ERROR(CheckReplacedExport(request.out, csv     ? "attempt_dir"
+                                                         : trace ? "{\"displayTimeUnit\""
+                                                                 : "{\"resourceMetrics\""));
   GACCD_ASSIGN_OR_RETURN(TextSink out, TextSink::Open(request.out));
   GACCD_RETURN_IF_ERROR(write(request.folder, request.attempt, out, notes));
   return out.Close();

@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "collectives/base/output_file.h"
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
 #include "daemon/inspect/export/text_sink.h"
@@ -45,6 +46,7 @@ Status RunReportCommand(const ReportRequest& request) {
   }
   NameApart(folders, runs);
   const std::string path = request.out.empty() ? folders[0] + "/report.html" : request.out;
+  GACCD_RETURN_IF_ERROR(CheckReplaces(path, "<!doctype html>", "a report"));
   GACCD_ASSIGN_OR_RETURN(TextSink sink, TextSink::Open(path));
   GACCD_RETURN_IF_ERROR(sink.Write(PageWith(ReportJson(runs, request.language))));
   GACCD_RETURN_IF_ERROR(sink.Close());

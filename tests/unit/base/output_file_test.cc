@@ -39,6 +39,17 @@ TEST_F(OutputFileTest, AcceptsCreatableOrReplaceableFile) {
   EXPECT_THAT(*ListFolder(folder_, 9), ElementsAre("old")) << "nothing of the check is left";
 }
 
+TEST_F(OutputFileTest, ReplacesOnlyEarlierOutput) {
+  EXPECT_TRUE(CheckReplaces(Path("new"), "<!doctype", "a report").ok());
+  ASSERT_TRUE(ReplaceFile(Path("empty"), "", false).ok());
+  EXPECT_TRUE(CheckReplaces(Path("empty"), "<!doctype", "a report").ok());
+  ASSERT_TRUE(ReplaceFile(Path("old"), "<!doctype html>", false).ok());
+  EXPECT_TRUE(CheckReplaces(Path("old"), "<!doctype", "a report").ok());
+  ASSERT_TRUE(ReplaceFile(Path("job"), "name:", false).ok());
+  EXPECT_THAT(CheckReplaces(Path("job"), "<!doctype", "a report"),
+              IsError(ErrorKind::kIo, "'" + Path("job") + "' exists and is not a report"));
+}
+
 TEST_F(OutputFileTest, FollowsOwnLink) {
   ASSERT_TRUE(MakeFolders(Path("far")).ok());
   ASSERT_EQ(::symlink("far/file", Path("one").c_str()), 0);

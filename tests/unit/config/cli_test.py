@@ -536,6 +536,9 @@ class BadInputTest(unittest.TestCase):
             done = run("version", f"--flagfile={path}")
             self.assertEqual(done.stdout, run("version").stdout)
         self.check(64, "usage", "status takes no --local-ranks", "status", "--local-ranks=2")
+        for verb in (("plan",), ("samples", "--dataset-size=64")):  # of the ranks that a training starts
+            local = run(*verb, "--target-batch=64", "--local-ranks=3")
+            self.assertEqual(local.stdout, run(*verb, "--target-batch=64", "--gpus-per-node=3").stdout)
 
     def test_job_files(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -237,6 +237,15 @@ TEST(FlagsTest, ParsesEveryFlag) {
   for (const Arrival& arrival : arrivals) arrival.check(flags);
 }
 
+TEST(FlagsTest, PlansOfLocalRanks) {
+  for (const char* verb : {"plan", "samples", "submit"}) {
+    EXPECT_EQ(ParseOk({verb, "--local-ranks=3"}).gpus_per_node, 3) << verb;
+    EXPECT_EQ(ParseOk({verb, "--local-ranks=3", "--gpus-per-node=2"}).gpus_per_node, 2) << verb;
+    EXPECT_FALSE(ParseOk({verb, "--local-ranks=3", "--nodes=2"}).gpus_per_node) << verb;
+  }
+  EXPECT_FALSE(ParseOk({"train", "--local-ranks=3"}).gpus_per_node);
+}
+
 TEST(FlagsTest, SetAcceptsEveryJobFieldByTypeAndRange) {
   const Flags flags = ParseOk({"train", "--set", "optimizer.lr=0.5", "--set=epochs=3", "--set",
                                "model.layer[2].linear.out=7", "--epochs=4"});
@@ -248,10 +257,16 @@ TEST(FlagsTest, SetAcceptsEveryJobFieldByTypeAndRange) {
   };
   EXPECT_EQ(error("optimizer.lr=x"), "--set optimizer.lr=x: must be a number");
   EXPECT_EQ(error("optimizer.lr=-1"), "--set optimizer.lr=-1: must be above 0");
+  EXPECT_EQ(error("optimizer.lr=inf"), "--set optimizer.lr=inf: must be finite");
   EXPECT_EQ(error("batch.rounding=up"),
             "--set batch.rounding=up: must be one of exact, floor, ceil, nearest");
   EXPECT_THAT(error("name=a b"), HasSubstr("may contain letters"));
   EXPECT_THAT(error("lr=1"), HasSubstr("unknown field 'lr' (did you mean optimizer.lr?)"));
+  EXPECT_THAT(error("optimizer.clip_norm=1"),
+              HasSubstr("(did you mean clip_norm of the job itself?)"));
+  EXPECT_EQ(error("data.class_name=a"), "--set data.class_name=a: is set in the job text only");
+  EXPECT_EQ(error("data.class_name[0]=a"),
+            "--set data.class_name[0]=a: is set in the job text only");
   EXPECT_THAT(error("model.layer[0].linear.ot=3"), HasSubstr("(did you mean out?); Linear has in"));
   EXPECT_THAT(error("model.layer.name=a"), HasSubstr("name an element, layer[0]"));
   EXPECT_THAT(error("model.layer[x].name=a"), HasSubstr("expected layer[N]"));

@@ -301,12 +301,16 @@ class Prepare(unittest.TestCase):
                     "--label=b", self.file("l.jsonl", '{"text": "a", "b": "x"}\n{"text": "a", "b": "\\udc00"}')]),
                 (65, "sp.csv' line 4: class ' y' differs from 'y' in spaces alone", [
                     "--label=label", self.file("sp.csv", "text,label\na,x\nb,y\nc, y\n")]),
+                (65, "f.csv' line 3: class '5.0' differs from '5' in '.0' alone", [
+                    "--label=label", self.file("f.csv", "text,label\na,5\nb,5.0\n")]),
                 (65, "class '\\x1b[31m\\x9b' is none of a", ["--classes=a", "--label=label", self.file(
                     "c1.csv", "text,label\nx,\x1b[31m\x9b\n")]),
                 (65, "d2.csv' line 1: two columns are called 'text'", [
                     self.file("d2.csv", "text,b,text\na,b,c\n")]),
                 (65, "w.jsonl' line 1: column 'text': expected a text or a number, found a list", [
                     self.file("w.jsonl", '{"text": ["a", "b"]}\n')]),
+                (64, "at least 4 and --vocabulary of at least 300, found 3 and 8000", [
+                    "--length=3", self.file("t4.txt", "a")]),
                 (64, "--eval-share is 1.0", ["--eval-share=1", self.file("t3.txt", "a")]),
         ]:
             with self.subTest(says):

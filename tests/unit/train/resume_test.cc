@@ -528,6 +528,22 @@ TEST_F(ResumeTest, ReportsChangedData) {
             HasSubstr(" changed; the run continues with the new ones")));
 }
 
+// The losses over larger targets are never below that of update 8 over the first ones.
+TEST_F(ResumeTest, ForgetsBestValueOverOtherEvaluationData) {
+  const auto write = [&](double factor) {
+    std::string text;
+    for (int i = 0; i < 40 * 12; ++i) {
+      text += StrCat(factor * std::sin(2 + i), i % 12 == 11 ? "\n" : ",");
+    }
+    return temp_.Write("eval.csv", text);
+  };
+  Job job = SmallJob();
+  job.data.eval = CsvSpec{.path = write(1), .targets = 2};
+  ASSERT_TRUE(Train(job, 2, 12, "never").ok());  // evaluates after 8, 16 and 24
+  write(1000);
+  EXPECT_GT(ValueOrThrow(Train(job, 2, 0, CheckpointPath(12))).summary.best->step, 8);
+}
+
 TEST_F(ResumeTest, RefusesAnotherRunByName) {
   Job job = SmallJob();
   job.data.class_name = {"neg", "pos"};

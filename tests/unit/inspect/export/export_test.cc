@@ -460,6 +460,18 @@ TEST_F(ExportTest, WritesMetricsFileAtomically) {
   }
 }
 
+TEST_F(ExportTest, ReplacesNoOtherFile) {
+  WriteStatus(run_, "");
+  const std::string out = run_.Path("job.txtpb");
+  ASSERT_TRUE(ReplaceFile(out, "name: \"a\"", false).ok());
+  for (const ExportFormat format : {ExportFormat::kPrometheus, ExportFormat::kCsv,
+                                    ExportFormat::kChromeTrace, ExportFormat::kOtlpJson}) {
+    EXPECT_THAT(RunExportCommand({.folder = run_.path(), .format = format, .out = out}),
+                IsError(ErrorKind::kIo, "is not an export of this format: it is not replaced"));
+  }
+  EXPECT_EQ(*ReadStart(out, 99), "name: \"a\"");
+}
+
 TEST_F(ExportTest, OmitsRunsSilentForADay) {
   run_.Append("STATUS.json", StrCat(R"({"ts":"2020-01-01T00:00:00.000000Z","state":"done"})"));
   EXPECT_EQ(Export(ExportFormat::kPrometheus), "");
