@@ -30,7 +30,7 @@ std::string TextProblem(const proto::Field& rule, std::string_view text) {
   constexpr std::string_view kAllowed =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
   if (rule.text() == proto::Field::ANY) return {};
-  if (text.empty()) return "is required";
+  if (text.empty()) return rule.required() ? "is required" : "must not be empty";
   if (text.find('\0') != std::string_view::npos) return "contains a NUL character";
   if (rule.text() == proto::Field::PATH) return {};
   if (text.size() > kMaxLength) return StrCat("must have at most ", kMaxLength, " characters");

@@ -58,7 +58,9 @@ Result<ResumePoint> ResumeFrom(Communicator& comm, const SavedRun& run, const st
     return NoneUsable(path + "/ckpt", outcome, "").WithContext("--resume");
   }
   if (!outcome.state) {
-    return Status(ErrorKind::kData, StrCat("--resume: '", path, "/ckpt' holds no checkpoint"));
+    return Status(ErrorKind::kData, PathExists(path)
+                                        ? StrCat("--resume: '", path, "/ckpt' holds no checkpoint")
+                                        : StrCat("--resume: there is no run folder '", path, "'"));
   }
   return ResumePoint{std::move(outcome.state), path + "/ckpt", std::move(outcome.refused)};
 }

@@ -22,9 +22,14 @@ Result<Column> ReadLabels(Array targets, std::int64_t classes, BadRecords* bad) 
                          std::numeric_limits<std::int32_t>::max(), " classes, found ", classes));
   }
   if (targets.shape.size() != 1) {
-    return Status(ErrorKind::kData,
-                  StrCat(targets.name, ": expected labels of shape [samples], found shape ",
-                         ToString(targets.shape)));
+    const bool one_hot = targets.shape.size() == 2 && targets.shape[1] == classes && classes > 1;
+    return Status(
+        ErrorKind::kData,
+        StrCat(targets.name, ": expected labels of shape [samples], found shape ",
+               ToString(targets.shape),
+               one_hot ? "; of one-hot rows save array.argmax(1)"
+               : targets.shape.size() == 2 && targets.shape[1] == 1 ? "; save array.ravel()"
+                                                                    : ""));
   }
   if (IsFloat(targets.type)) {
     return Status(ErrorKind::kData, StrCat(targets.name,
@@ -84,7 +89,8 @@ Status CheckFeatures(const Array& features) {
   if (features.shape.size() < 2) {
     return {ErrorKind::kData,
             StrCat(features.name, ": expected features of shape [samples, ...], found shape ",
-                   ToString(features.shape))};
+                   ToString(features.shape),
+                   features.shape.empty() ? "" : "; of one feature save array.reshape(-1, 1)")};
   }
   if (features.data.empty()) {
     return {ErrorKind::kData, StrCat(features.name,

@@ -156,7 +156,7 @@ std::string ReadableArray(std::string_view descr, bool other_order) {
   if (other_order) return "array.astype(array.dtype.newbyteorder('<'))";
   const char kind = descr.size() > 1 ? descr[1] : '?';
   if (kind == 'f') return "array.astype('float32')";
-  if (kind == 'b') return "array.astype('uint8')";
+  if (kind == 'b') return "array.astype('uint8'), of targets that are no classes 'float32'";
   return "";
 }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any, Iterator, Mapping, Sequence, Union
+from typing import Any, Iterable, Iterator, Mapping, Sequence, Union
 
 import torch
 from safetensors.torch import save_file
@@ -39,6 +39,8 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
     Replaces an exported model at `path`; other files there are kept. ExportError: gaccd cannot train the model, with
     the op and the line that calls it; or the folder contains something else.
     """
+    if not os.fspath(path):
+        raise ExportError("path: expected a folder, found an empty name")
     replaced = _check_path(path)
     if hasattr(model, "_orig_mod"):
         raise ExportError("expected the model that torch.compile was given, model._orig_mod, found the compiled one")
@@ -148,6 +150,8 @@ def _arguments(example: Example) -> tuple[tuple[torch.Tensor, ...], dict[str, to
         return value.detach().clone() if isinstance(value, torch.Tensor) else value
     if isinstance(example, Mapping):
         return (), {name: copied_tensor(value) for name, value in example.items()}
+    if not isinstance(example, (torch.Tensor, Iterable)):
+        raise ExportError(f"example: expected a tensor, several, or a mapping of them, found {type(example).__name__}")
     return tuple(map(copied_tensor, [example] if isinstance(example, torch.Tensor) else example)), {}
 
 
