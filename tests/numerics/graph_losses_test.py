@@ -84,6 +84,17 @@ class GraphLosses(ExportTest):
         self.assertIn('the losses of the samples, [samples], can be the output (reduction="none"', refused)
 
 
+    def test_examples_and_paths_that_are_none(self):
+        class Several(WithLoss):
+            def forward(self, features, *targets):
+                return self.loss(self.net(features), *targets)
+        mse = torch.nn.functional.mse_loss
+        self.assertIn("forward(*targets): expected an argument with a name", self.refusal_of(Several(mse), [torch.zeros(2, 6), torch.zeros(2, 5)]))
+        self.assertIn("found NoneType", self.refusal_of(WithLoss(mse), None))
+        with self.assertRaisesRegex(gaccd_export.ExportError, "found an empty name"):
+            gaccd_export.export(WithLoss(mse), torch.zeros(2, 6), "")
+
+
 if __name__ == "__main__":
     gaccd_export = open_exporter("tests/numerics/graph_losses_test.py exports models of PyTorch 2.5 or newer")
     import torch

@@ -6,6 +6,7 @@ Imported lazily: it needs PyTorch (2.5 or newer) and safetensors.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 from typing import Any, Iterable, Iterator, Mapping, Sequence, Union
 
@@ -50,6 +51,7 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
     if samples < 2 or any(not t.dim() or t.shape[0] != samples for t in tensors):
         raise ExportError("example: expected tensors of the same samples, at least 2, in their first dimension, "
                           f"found {[tuple(t.shape) for t in tensors]}")
+    _check_forward(model, len(args))
     builder = _build(model, args, kwargs, inputs or {})
     _check_output(builder)
     reference = Reference(model, lambda found: next(iterate_outputs(found)))
@@ -62,6 +64,13 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
     save_file({name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in builder.weights()},
               os.path.join(path, "weights.safetensors"))
     return summarize(model, builder, os.fspath(path), list(shorter), replaced, differs)
+
+
+def _check_forward(model: torch.nn.Module, given: int) -> None:
+    arguments = inspect.signature(model.forward).parameters.values()
+    several = [one.name for one in arguments if one.kind is inspect.Parameter.VAR_POSITIONAL]
+    if several and given >= len([one for one in arguments if one.kind is not inspect.Parameter.KEYWORD_ONLY]):
+        raise ExportError(f"forward(*{several[0]}): expected an argument with a name for each input, which names its data")
 
 
 def _check_path(path: str | os.PathLike[str]) -> bool:
