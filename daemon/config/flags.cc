@@ -205,7 +205,7 @@ Status CheckFormat(const Flags& flags) {
                                     ListFormats(first, last), ", found ", Name(flags.format))};
 }
 
-// A plan with the command line of a training on this machine is of the ranks that it starts.
+// A plan for the command line of a training on this machine has the ranks that this starts.
 void PlanLocalRanks(Flags& flags) {
   const bool plans =
       flags.verb == Verb::kPlan || flags.verb == Verb::kSamples || flags.verb == Verb::kSubmit;

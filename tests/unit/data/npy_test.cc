@@ -262,8 +262,9 @@ TEST_F(NpyTest, RefusesMismatchedTargets) {
   EXPECT_THAT(message(labels(1), std::int64_t{1} << 40), HasSubstr("2147483647"));
   EXPECT_THAT(message(labels(1), 0), HasSubstr("expected f32 targets"));
   EXPECT_THAT(message(kFeatures, 3), HasSubstr("expected labels of shape"));
-  EXPECT_THAT(message(Npy<std::int64_t>("<i8", "(2, 1)", {0, 1}), 3), HasSubstr("array.ravel()"));
-  EXPECT_THAT(message(Npy<std::int64_t>("<i8", "(2, 3)", {0, 1, 0, 1, 0, 0}), 3),
+  EXPECT_THAT(message(Head("<i8", "(3, 1)") + Values<std::int64_t>({0, 1, 2}), 3),
+              HasSubstr("array.ravel()"));
+  EXPECT_THAT(message(Head("<i8", "(3, 3)") + Values<std::int64_t>({0, 1, 0, 1, 0, 0, 0, 0, 1}), 3),
               HasSubstr("array.argmax(1)"));
   EXPECT_THAT(message(Head("<f4", "(3,)") + Values<float>({1, 2, 3}), 3),
               AllOf(HasSubstr("expected integer labels"), HasSubstr("astype('int64')")));

@@ -186,14 +186,14 @@ TEST(SafetensorsTest, RefusesBadLayouts) {
 TEST(SafetensorsTest, NamesTensorsOfOtherTypes) {
   const auto file = ValueOrThrow(Decoded(FileBytes(
       StrCat("{", TensorEntry("ids", "[1,2]", 0, 16, "I64"), ",", TensorEntry("a", "[1]", 16, 20),
-             ",", TensorEntry("b", "[3]", 20, 26, "BF16"), "}"),
+             ",", TensorEntry("b", "[6]", 20, 26, "F8_E4M3"), "}"),
       std::string(26, '\0'))));
   ASSERT_EQ(file.tensors.size(), 1U);
   EXPECT_EQ(file.tensors[0].name, "a");
   ASSERT_EQ(file.others.size(), 2U);
   EXPECT_EQ(file.others[0].name, "ids");
   EXPECT_EQ(file.others[0].dtype, "I64");
-  EXPECT_EQ(file.others[1].dtype, "BF16");
+  EXPECT_EQ(file.others[1].dtype, "F8_E4M3");
 }
 
 TEST(SafetensorsTest, RefusesBadHeaders) {

@@ -46,7 +46,7 @@ TEST(EvaluatorTest, IsExactOnAnyNumberOfRanks) {
       std::mutex mutex;
       const Status status = RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
         const tests::EmptyDataset data(kEvaluated);
-        Evaluator evaluator(comm, data, batch, "tokens", {});
+        Evaluator evaluator(comm, data, batch, "tokens", DefaultMetrics(data.spec()));
         tests::FakeEngine<CountingBackend> engine;
         GACCD_ASSIGN_OR_RETURN(const auto record,
                                evaluator.Evaluate(engine, {.epoch = 2, .step = 14}, nullptr, {}));
