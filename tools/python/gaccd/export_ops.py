@@ -10,7 +10,7 @@ import torch
 
 from .export_attention import attention
 from .export_complex import COMPLEX, OF_COMPLEX
-from .export_convert import Arguments, Converter, Converted, input_names, permuted, scaled, viewed, with_samples
+from .export_convert import Arguments, Converter, Converted, input_names, permuted, rows_name, scaled, viewed, with_samples
 from .export_formulas import FORMULAS
 from .export_graph import GraphBuilder
 from .export_types import Node, Refused, SampleMask, Uniform
@@ -91,7 +91,7 @@ def _linear(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
             return Node("linear", [x, weight, bias], {"in_out": False})
         return Node("add", [graph.emit(node, Node("linear", [x, weight, ""], {"in_out": False})), bias], {})
     *rows, width = graph.sizes(node, graph.shape(a["input"]))  # as one product of all rows
-    x = viewed(graph, node, x, [math.prod(rows), width])
+    x = viewed(graph, node, with_samples(graph, node, a["input"], x), [math.prod(rows), width])
     y = graph.emit(node, Node("matmul", [x, weight], {"transpose": True}))
     y = graph.emit(node, Node("add", [y, bias], {})) if bias else y
     return viewed(graph, node, y, graph.sizes(node))
@@ -108,7 +108,7 @@ def _addmm(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 
 def _matmul(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    given = input_names(graph, node, a["self"], a["mat2"])
+    given = [rows_name(graph, node, a[name]) for name in ("self", "mat2")]
     shape = graph.shape(a["self"])
     if len(shape) == 2 and graph.is_parameter(given[1]):
         return Node("linear", given, {"in_out": True})
