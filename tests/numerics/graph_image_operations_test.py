@@ -10,6 +10,29 @@ from exporter import ExportTest, open_exporter
 
 
 class GraphImageOperations(ExportTest):
+    def test_what_is_the_same_for_all_samples(self):
+        """One row in the file, which operations that do not broadcast repeat; PyTorch has one for each sample."""
+        f = torch.nn.functional
+
+        class Given(torch.nn.Module):
+            def __init__(self, formula):
+                super().__init__()
+                self.fc, self.table, self.formula = torch.nn.Linear(4, 6), torch.nn.Parameter(torch.randn(6, 6)), formula
+
+            def forward(self, x):
+                return self.formula(self.fc(x), x.new_zeros(x.shape[0], 1, 1) + self.table)
+        for name, formula in {
+                "a constant @": lambda y, same: torch.linspace(-1, 1, 36).view(6, 6) @ (y[:, None] + same),
+                "keys": lambda y, same: f.scaled_dot_product_attention(y[:, None], same, same * y[:, None]),
+                "known keys": lambda y, same: f.scaled_dot_product_attention(y[:, None], torch.eye(6).expand(y.shape[0], 6, 6), same),
+                "stack": lambda y, same: torch.stack([y, same[:, 0]], 1).amax(1), "stack first": lambda y, same: torch.stack([y, same[:, 0]]).sum(0),
+                "conv1d": lambda y, same: y * f.conv1d(same, torch.ones(2, 6, 1)).mean(1),
+                "cdist": lambda y, same: torch.cdist(same, y[:, None]), "group_norm": lambda y, same: y * f.group_norm(same, 3)[:, 1],
+                "first row": lambda y, same: y + same[:, 0], "mean": lambda y, same: y * same.mean(1), "pool": lambda y, same: y[:, :3] * f.max_pool1d(same, 2)[:, 0],
+                "pad": lambda y, same: y + f.pad(same, (1, 0), value=2.0)[:, 0, :6], "assigned": lambda y, same: y.slice_scatter(same[:, 0, 1:3], 1, 2, 4)}.items():
+            with self.subTest(formula=name):
+                self.check_model(Given(lambda y, same, formula=formula: formula(y, same).flatten(1)), torch.randn(2, 4))
+
     def test_images(self):
         nn = torch.nn
 

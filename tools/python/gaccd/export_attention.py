@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converted, has_infinity, repeated, scaled, shifted, viewed
+from .export_convert import Arguments, Converted, has_infinity, repeated, rows_name, scaled, shifted, viewed
 from .export_graph import GraphBuilder
 from .export_types import HIDDEN, INFINITE, SAMPLES, Node
 
@@ -87,7 +87,7 @@ def _mask_input(graph: GraphBuilder, mask: Any) -> tuple[Any, bool] | None:
 
 def _for_samples(graph: GraphBuilder, node: Any, x: Any, samples: int) -> str:
     """Repeats a single row of queries, keys or values for each sample."""
-    sizes, name = graph.sizes(node, graph.shape(x)), graph.value_name(node, x)
+    sizes, name = graph.sizes(node, graph.shape(x)), rows_name(graph, node, x)
     return name if sizes[0] == samples else repeated(graph, node, name, [samples, *sizes[1:]])
 
 

@@ -88,6 +88,11 @@ def with_samples(graph: GraphBuilder, node: Any, x: Any, name: str) -> str:
     return name if min(sizes, default=0) >= 0 or x in graph.input_dependent else repeated(graph, node, name, sizes)
 
 
+def rows_name(graph: GraphBuilder, node: Any, x: Any) -> str:
+    """The name of x, which is not broadcast over samples: one row for all of them is repeated."""
+    return with_samples(graph, node, x, graph.value_name(node, x))
+
+
 def sliced(graph: GraphBuilder, node: Any, x: str, dim: int, start: int, end: int, keepdim: bool = True) -> str:
     made = Node("slice", [x], {"dim": dim, "start": start, "end": end, "keepdim": keepdim})
     return graph.keep_ids(graph.emit(node, made), x)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Callable
 
-from .export_convert import Arguments, Converter, Converted, bounded, input_names, limited, constant_number, permuted, scaled, shifted, viewed
+from .export_convert import Arguments, Converter, Converted, bounded, input_names, limited, constant_number, permuted, rows_name, scaled, shifted, viewed
 from .export_graph import GraphBuilder
 from .export_types import HIDDEN, Node
 
@@ -132,7 +132,7 @@ def _pooled(graph: GraphBuilder, node: Any, x: Any, dims: list[int], keepdim: bo
     """max (sign 1) or min (-1) over these dimensions, as max pooling of rows."""
     sizes = graph.sizes(node, graph.shape(x))
     kept = [dim for dim in range(len(sizes)) if dim not in dims]
-    y = scaled(graph, node, permuted(graph, node, graph.value_name(node, x), [*kept, *dims]), sign)
+    y = scaled(graph, node, permuted(graph, node, rows_name(graph, node, x), [*kept, *dims]), sign)
     count = math.prod(sizes[dim] for dim in dims)
     rows = viewed(graph, node, y, [sizes[kept[0]] if kept else 1, math.prod(sizes[dim] for dim in kept[1:]), 1, count])
     pooled = graph.emit(node, Node("max_pool2d", [rows], {
@@ -213,7 +213,7 @@ def _distances(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         raise graph.refuse(node, f"with p {a['p']:g}, expected 2")
     *outer, rows, width = graph.sizes(node, graph.shape(a["x1"]))
     *others, columns, _ = graph.sizes(node, graph.shape(a["x2"]))
-    x, y = input_names(graph, node, a["x1"], a["x2"])
+    x, y = (rows_name(graph, node, a[name]) for name in ("x1", "x2"))
     y = viewed(graph, node, scaled(graph, node, y, -1), [*others, 1, columns, width])
     distance = graph.emit(node, Node("add", [viewed(graph, node, x, [*outer, rows, 1, width]), y], {}))
     squares = graph.emit(node, Node("power", [distance], {"exponent": 2.0}))

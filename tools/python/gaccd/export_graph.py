@@ -31,6 +31,7 @@ class GraphBuilder:
         self._kept_constants: set[str] = set(self.constants)
         self._next_constant: int = others._next_constant if others else 0
         self.masks_used: set[Any] = set()  # fx nodes that draw masks
+        self._drawn: dict[Any, str] = {}  # fx nodes that draw numbers -> the name of these
         self.folded = 0  # number of calls evaluated as constants
         self.input_dependent: set[Any] = set()  # fx nodes that depend on inputs; others have one row for all samples in the file
         self._batch: Any = None
@@ -79,9 +80,23 @@ class GraphBuilder:
             return self._repeat_sample_rows(node, argument) or self.constant(node, self.for_all_samples(node, argument))
         if isinstance(value, Refused):
             raise value.error
+        if isinstance(value, Uniform) and value.drawn not in self.masks_used:
+            return self._uniform_name(node, value)
         if isinstance(value, (SampleMask, Uniform)):
-            raise self.refuse(value.drawn, "draws random numbers; gaccd draws those of dropout, by sample, and no others")
+            raise self.refuse(value.drawn, "draws random numbers that become a mask, which is used other than to drop values; gaccd draws "
+                                           "those of dropout, rand and randn, by sample, and no others")
         raise self.refuse(node, "takes complex values" if isinstance(value, Complex) else f"takes {value!r}, expected a value")
+
+    def is_drawn(self, node: Any) -> bool:
+        """Whether the random numbers of `node` are used already, as a mask or as numbers."""
+        return node in self.masks_used or node in self._drawn
+
+    def _uniform_name(self, node: Any, value: Uniform) -> str:
+        from .export_noise import uniform  # which imports this module
+        if value.drawn not in self._drawn:
+            self._drawn[value.drawn] = uniform(self, value.drawn)
+        name = self._drawn[value.drawn]
+        return self.emit(node, Node("shift", [name], {"amount": value.least})) if value.least else name
 
     def keep_ids(self, made: str, of: str) -> str:
         """Marks `made` as ids if `of` is, after ids were moved or selected."""
@@ -326,7 +341,8 @@ class GraphBuilder:
                 self.nodes.append((self._names[node], made, source_location(node)))
             else:
                 self._names[node] = made
-            if not self._is_folded(node) and self.input_dependent.intersection(node.all_input_nodes):
+            drawn = is_random(node) and bool(self.shape(node)) and not isinstance(self.shape(node)[0], int)
+            if drawn or (not self._is_folded(node) and self.input_dependent.intersection(node.all_input_nodes)):
                 self.input_dependent.add(node)
         name = self.value_name(output, output)
         if len(self.shape(output)) == 1:  # one value per sample

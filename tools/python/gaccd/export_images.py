@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from . import export_volumes as volumes
-from .export_convert import Arguments, Converter, Converted, input_names, per_dimension, repeated, scaled, shifted, sliced, viewed, with_samples
+from .export_convert import Arguments, Converter, Converted, input_names, per_dimension, repeated, rows_name, scaled, shifted, sliced, viewed, with_samples
 from .export_graph import GraphBuilder
 from .export_types import Node
 
@@ -23,7 +23,7 @@ def _convolution(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     sizes = graph.sizes(node, graph.shape(a["input"]))
     if isinstance(a["padding"], str):
         raise graph.refuse(node, f"padding {a['padding']!r}, expected numbers")
-    x, weight, bias = input_names(graph, node, a["input"], a["weight"], a["bias"])
+    x, (weight, bias) = rows_name(graph, node, a["input"]), input_names(graph, node, a["weight"], a["bias"])
     transposed, of_samples = "transposed" in a and bool(a["transposed"]), not isinstance(a["groups"], int)
     if any(not isinstance(size, int) for size in graph.shape(a["weight"])) and not of_samples:
         raise graph.refuse(node, "its weight depends on the sample, expected one for all samples")
@@ -81,7 +81,7 @@ def _convolution_of_samples(graph: GraphBuilder, node: Any, a: Arguments, given:
 
 def _fold(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     """A transposed convolution of each channel, which adds each value at its place of the window."""
-    x, (samples, values, _) = graph.value_name(node, a["self"]), graph.sizes(node, graph.shape(a["self"]))
+    x, (samples, values, _) = rows_name(graph, node, a["self"]), graph.sizes(node, graph.shape(a["self"]))
     kernel, stride, padding, dilation = (per_dimension(a[name], 2) for name in ("kernel_size", "stride", "padding", "dilation"))
     spans = [size + 2 * pad - step * (taps - 1) - 1 for size, pad, step, taps in zip(a["output_size"], padding, dilation, kernel)]
     blocks = [span // step + 1 for span, step in zip(spans, stride)]
@@ -126,7 +126,7 @@ def _grid_sample(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 def _upsample(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     """Multiplies each resized dimension by a matrix: the result of PyTorch for images of a single 1."""
     image = node.args[0]
-    x, sizes = graph.value_name(node, image), graph.sizes(node, graph.shape(image))
+    x, sizes = rows_name(graph, node, image), graph.sizes(node, graph.shape(image))
     sized = [int(size) for size in graph.shape(node)[2:]]
     ratios = [new / old for new, old in zip(sized, sizes[2:])]
     # With other scale factors PyTorch reads other positions.

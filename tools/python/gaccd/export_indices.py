@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Converted, permuted, repeated, scaled, sliced, viewed
+from .export_convert import Arguments, Converter, Converted, permuted, repeated, rows_name, scaled, sliced, viewed
 from .export_graph import GraphBuilder
 from .export_types import Node
 from .export_layout import LAYOUT, MAX_PARTS, inner_size, split_into_ranges, taken
@@ -51,7 +51,7 @@ def _index(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     flat = torch.zeros((), dtype=torch.int64)
     for dim, one in zip(used, known):
         flat = flat * sizes[dim] + one % sizes[dim]
-    return take_dims(graph, node, graph.value_name(node, a["self"]), sizes, dims, flat)
+    return take_dims(graph, node, rows_name(graph, node, a["self"]), sizes, dims, flat)
 
 
 def _gather_rows(graph: GraphBuilder, node: Any, table: Any, places: Any, wraps: bool) -> str:
@@ -77,7 +77,7 @@ def _unfold(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     dim, size = inner_size(graph, node, a["self"], a["dimension"])
     sizes = graph.sizes(node, graph.shape(a["self"]))
     index = torch.arange(0, size - a["size"] + 1, a["step"])[:, None] + torch.arange(a["size"])
-    y = take_dims(graph, node, graph.value_name(node, a["self"]), sizes, range(dim, dim + 1), index)
+    y = take_dims(graph, node, rows_name(graph, node, a["self"]), sizes, range(dim, dim + 1), index)
     rank = len(sizes) + 1
     return permuted(graph, node, y, [*(one for one in range(rank) if one != dim + 1), dim + 1])
 
@@ -89,7 +89,7 @@ def _diagonal(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     order = [*(dim for dim in range(len(sizes)) if dim not in (row, column)), row, column]
     steps = torch.arange(graph.sizes(node)[-1])
     index = (steps + max(-a["offset"], 0)) * width + steps + max(a["offset"], 0)
-    x = permuted(graph, node, graph.value_name(node, a["self"]), order)
+    x = permuted(graph, node, rows_name(graph, node, a["self"]), order)
     return take_dims(graph, node, x, [*(sizes[dim] for dim in order[:-2]), height, width], range(len(sizes) - 2, len(sizes)), index)
 
 
@@ -97,14 +97,7 @@ def _stack(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     sizes = graph.sizes(node)
     dim = a["dim"] % len(sizes)
     sizes[dim] = 1
-    names = []
-    for one in a["tensors"]:
-        name = graph.value_name(node, one)
-        if isinstance(graph.value(one), torch.Tensor):  # with one index in dimensions that count samples
-            name = repeated(graph, node, viewed(graph, node, name, [max(size, 1) for size in sizes]), sizes)
-        else:
-            name = viewed(graph, node, name, sizes)
-        names.append(name)
+    names = [viewed(graph, node, rows_name(graph, node, one), sizes) for one in a["tensors"]]
     return names[0] if len(names) == 1 else Node("cat", names, {"dim": dim})
 
 
@@ -127,8 +120,8 @@ def _select_scatter(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 
 def _expand_to(graph: GraphBuilder, node: Any, x: Any, sizes: list[int]) -> str:
-    name = graph.value_name(node, x)
-    return repeated(graph, node, name, sizes) if isinstance(graph.value(x), torch.Tensor) else name
+    name = rows_name(graph, node, x)
+    return repeated(graph, node, name, sizes) if graph.is_constant(name) else name
 
 
 def _written(graph: GraphBuilder, node: Any, whole: Any, dim: int, places: range, part: str) -> Converted:
@@ -163,7 +156,7 @@ def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     for one, size in enumerate(sizes[1:]):
         place = known if one == dim else torch.arange(known.shape[one]).view([-1 if i == one else 1 for i in range(rank - 1)])
         flat = flat * size + place
-    return take_dims(graph, node, graph.value_name(node, a["self"]), sizes, range(1, rank), flat)
+    return take_dims(graph, node, rows_name(graph, node, a["self"]), sizes, range(1, rank), flat)
 
 
 INDICES: dict[str, Converter] = {

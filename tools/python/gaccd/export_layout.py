@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Converted, full, input_names, inverted, repeated, scaled, sliced, viewed, with_samples
+from .export_convert import Arguments, Converter, Converted, full, input_names, inverted, repeated, rows_name, scaled, sliced, viewed, with_samples
 from .export_data import ones_at
 from .export_gradients import gives_integers_alone
 from .export_graph import GraphBuilder
@@ -54,7 +54,7 @@ def _select(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     dim, size = inner_size(graph, node, a["self"], a["dim"])
     index = a["index"] + size if a["index"] < 0 else a["index"]
     x = graph.raw_value_name(node, a["self"])
-    of_samples = graph.sizes(node, graph.shape(a["self"]))[0] < 0
+    of_samples = graph.sizes(node, graph.shape(a["self"]))[0] < 0 and a["self"] in graph.input_dependent
     if len(graph.shape(a["self"])) == 3 and dim == 1 and index == 0 and of_samples and x not in graph.ids:
         return Node("first_row", [x], {})
     return sliced(graph, node, x, dim, index, index + 1, keepdim=False)
@@ -136,7 +136,7 @@ def _pad(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     pad, rank = list(a["pad"]), len(graph.shape(a["self"]))
     if not any(pad):
         return graph.raw_value_name(node, a["self"])
-    name, sizes = graph.value_name(node, a["self"]), graph.sizes(node, graph.shape(a["self"]))
+    name, sizes = rows_name(graph, node, a["self"]), graph.sizes(node, graph.shape(a["self"]))
     for i, (before, after) in enumerate(zip(pad[::2], pad[1::2])):  # negative padding cuts
         if min(before, after) < 0:
             dim, first = rank - 1 - i, max(-before, 0)

@@ -10,6 +10,7 @@ from typing import Any, Callable, Iterator
 import torch
 
 from .export_graph import GraphBuilder
+from .export_noise import MeanDraws
 from .export_types import ExportError, Input
 from .export_refusals import reason
 
@@ -135,7 +136,7 @@ class Reference:
             if not x.is_floating_point():
                 return x
             return torch.sigmoid(x.to(self._kind)) if self._as_probabilities else x.to(self._kind)
-        with torch.no_grad():
+        with torch.no_grad(), contextlib.nullcontext() if self.model.training else MeanDraws():
             return self._first(self.model(*map(to_dtype, args), **{name: to_dtype(x) for name, x in kwargs.items()}))
 
     def difference(self, found: torch.Tensor, expected: torch.Tensor, scale: float) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Converted, input_names, shifted, viewed, with_samples
+from .export_convert import Arguments, Converter, Converted, input_names, rows_name, shifted, viewed, with_samples
 from .export_formulas import squared_distance
 from .export_graph import GraphBuilder
 from .export_types import Node
@@ -64,7 +64,7 @@ def _layer_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     sizes = graph.sizes(node)
     if len(last) == 1:
         return Node("layer_norm", [x, *_or_filled(graph, node, [weight, bias], count)], {"eps": float(a["eps"])})
-    rows = viewed(graph, node, x, [*sizes[:-len(last)], count])
+    rows = viewed(graph, node, with_samples(graph, node, a["input"], x), [*sizes[:-len(last)], count])
     y = graph.emit(node, Node("layer_norm", [rows, *_or_filled(graph, node, ["", ""], count)], {"eps": float(a["eps"])}))
     y = viewed(graph, node, y, sizes)
     for one, op in ((weight, "mul"), (bias, "add")):
@@ -73,7 +73,7 @@ def _layer_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 
 def _group_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    x, weight, bias = input_names(graph, node, a["input"], a["weight"], a["bias"])
+    x, (weight, bias) = rows_name(graph, node, a["input"]), input_names(graph, node, a["weight"], a["bias"])
     return _in_groups(graph, node, x, [weight, bias], a["num_groups"], a["eps"])
 
 
@@ -81,7 +81,7 @@ def _instance_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     """As group norm with one channel per group."""
     if not a["use_input_stats"] or a["running_mean"] is not None:
         raise graph.refuse(node, "with running statistics, expected track_running_stats=False")
-    x, weight, bias = input_names(graph, node, a["input"], a["weight"], a["bias"])
+    x, (weight, bias) = rows_name(graph, node, a["input"]), input_names(graph, node, a["weight"], a["bias"])
     return _in_groups(graph, node, x, [weight, bias], graph.shape(a["input"])[1], a["eps"])
 
 

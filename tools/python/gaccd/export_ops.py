@@ -10,13 +10,14 @@ import torch
 
 from .export_attention import attention
 from .export_complex import COMPLEX, OF_COMPLEX
-from .export_convert import Arguments, Converter, Converted, input_names, permuted, scaled, viewed, with_samples
+from .export_convert import Arguments, Converter, Converted, input_names, permuted, rows_name, scaled, viewed, with_samples
 from .export_formulas import FORMULAS
 from .export_graph import GraphBuilder
-from .export_types import Node, Refused, SampleMask, Uniform
+from .export_types import Node, Refused, SampleMask
 from .export_images import IMAGES
 from .export_indices import INDICES
 from .export_layout import LAYOUT
+from .export_noise import NOISE
 from .export_norms import NORMS
 from .export_pools import POOLS
 from .export_rounding import ROUNDING
@@ -91,7 +92,7 @@ def _linear(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
             return Node("linear", [x, weight, bias], {"in_out": False})
         return Node("add", [graph.emit(node, Node("linear", [x, weight, ""], {"in_out": False})), bias], {})
     *rows, width = graph.sizes(node, graph.shape(a["input"]))  # as one product of all rows
-    x = viewed(graph, node, x, [math.prod(rows), width])
+    x = viewed(graph, node, with_samples(graph, node, a["input"], x), [math.prod(rows), width])
     y = graph.emit(node, Node("matmul", [x, weight], {"transpose": True}))
     y = graph.emit(node, Node("add", [y, bias], {})) if bias else y
     return viewed(graph, node, y, graph.sizes(node))
@@ -108,7 +109,7 @@ def _addmm(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 
 def _matmul(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    given = input_names(graph, node, a["self"], a["mat2"])
+    given = [rows_name(graph, node, a[name]) for name in ("self", "mat2")]
     shape = graph.shape(a["self"])
     if len(shape) == 2 and graph.is_parameter(given[1]):
         return Node("linear", given, {"in_out": True})
@@ -177,20 +178,15 @@ def _dropout(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     return permuted(graph, node, graph.emit(node, Node("dropout", [x], {"p": float(a["p"])})), order)
 
 
-def _rand(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    return Uniform(node)
-
-
 def _random(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    raise graph.refuse(node, "draws random numbers; gaccd draws those of dropout, by sample, and no others")
+    raise graph.refuse(node, "draws random numbers; gaccd draws those of dropout, rand and randn, by sample, and no others")
 
 
 CONVERTERS: dict[str, Converter] = {
-    **VALUES, **FORMULAS, **LAYOUT, **INDICES, **IMAGES, **POOLS, **NORMS, **ROUNDING, **SELECTION, **OF_COMPLEX,
+    **VALUES, **FORMULAS, **LAYOUT, **INDICES, **IMAGES, **POOLS, **NORMS, **ROUNDING, **SELECTION, **OF_COMPLEX, **NOISE,
     **dict.fromkeys(("dropout", "native_dropout"), _dropout), **dict.fromkeys(("bmm", "mm"), _matmul),
-    **dict.fromkeys(("rand", "rand_like"), _rand),
-    **dict.fromkeys(("randn", "randn_like", "randint", "randint_like", "randperm", "normal", "normal_functional",
-                     "poisson", "multinomial", "uniform", "exponential", "feature_dropout"), _random),
+    **dict.fromkeys(("randint", "randint_like", "randperm", "poisson", "multinomial", "uniform", "exponential",
+                     "feature_dropout"), _random),
     "linear": _linear, "addmm": _addmm,
     "scaled_dot_product_attention": attention,
 }

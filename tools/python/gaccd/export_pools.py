@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 import torch
 
-from .export_convert import Arguments, Converter, Converted, per_dimension, repeated, sliced, viewed
+from .export_convert import Arguments, Converter, Converted, per_dimension, repeated, rows_name, sliced, viewed
 from .export_graph import GraphBuilder
 from .export_types import HIDDEN, Node
 
@@ -85,7 +85,7 @@ def _converter(pool: Callable[[_Pooling], str]) -> Converter:
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         value = node.meta["val"]  # with the positions of the largest values, too
         result = graph.sizes(node, list((value[0] if isinstance(value, (list, tuple)) else value).shape))
-        x, sizes = graph.value_name(node, a["self"]), graph.sizes(node, graph.shape(a["self"]))
+        x, sizes = rows_name(graph, node, a["self"]), graph.sizes(node, graph.shape(a["self"]))
         if len(sizes) == (5 if "3d" in str(node.target) else 4):
             return pool(_Pooling(graph, node, a, x, sizes, result))
         image = [sizes[0], 1, *sizes[1:]]

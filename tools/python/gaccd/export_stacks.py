@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .export_convert import Converted, viewed
+from .export_convert import Converted, rows_name, viewed
 from .export_graph import GraphBuilder
 from .export_types import Node
 
@@ -37,5 +37,5 @@ def stacked(graph: GraphBuilder, node: Any) -> list[Any]:
 
 
 def stack(graph: GraphBuilder, node: Any, parts: list[Any]) -> Converted:
-    rows = [viewed(graph, node, graph.value_name(node, one), [1, *graph.sizes(node)[1:]]) for one in parts]
+    rows = [viewed(graph, node, rows_name(graph, node, one), [1, *graph.sizes(node)[1:]]) for one in parts]
     return rows[0] if len(rows) == 1 else Node("cat", rows, {"dim": 0})

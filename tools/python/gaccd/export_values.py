@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .export_convert import (Arguments, Converter, Converted, bounded, full, has_infinity, input_names, inverted, limited, constant_number, permuted,
-                             scaled, shifted, sliced, viewed)
+                             rows_name, scaled, shifted, sliced, viewed)
 from .export_formulas import absolute, extreme
 from .export_graph import GraphBuilder
 from .export_layout import inner_size
@@ -111,7 +111,7 @@ def _drop_samples(graph: GraphBuilder, node: Any, x: Any, mask: Any) -> Converte
     size, *rest = graph.shape(mask)
     if isinstance(size, int):
         raise graph.refuse(node, f"random numbers of the shape {graph.shape(mask)}, expected some for each sample")
-    if value.drawn in graph.masks_used:
+    if graph.is_drawn(value.drawn):
         raise graph.refuse(node, "takes the random numbers of samples that another product took; gaccd would draw others. "
                                  "Multiply both at once, as in (x + y) * mask or torch.cat")
     graph.masks_used.add(value.drawn)
@@ -278,7 +278,7 @@ def _bucketize(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     if not isinstance(limits, torch.Tensor):
         raise graph.refuse(node, "by boundaries that depend on data or parameters, expected known ones")
     sizes = graph.sizes(node, graph.shape(a["self"]))
-    x = viewed(graph, node, graph.value_name(node, a["self"]), [*sizes, 1])
+    x = viewed(graph, node, rows_name(graph, node, a["self"]), [*sizes, 1])
     distance = graph.emit(node, Node("add", [x, graph.constant(node, -limits.float())], {}))
     distance = distance if a["right"] else scaled(graph, node, distance, -1)
     below = graph.emit(node, Node("less", [distance], {"than": 0.0}))
@@ -296,7 +296,7 @@ def _sum(op: str) -> Converter:
             raise graph.refuse(node, f"over the dimensions {dims} of {rank}, one of which counts samples: an update of gaccd "
                                      "is a sum over samples, which must not depend on each other; the losses of the samples, "
                                      '[samples], can be the output (reduction="none", then the mean over the other dimensions)')
-        of_samples = rank > 0 and graph.sizes(node, graph.shape(a["self"]))[0] < 0
+        of_samples = rank > 0 and graph.sizes(node, graph.shape(a["self"]))[0] < 0 and a["self"] in graph.input_dependent
         if op == "mean" and of_samples and rank == 4 and dims == [2, 3]:
             return Node("mean_image", input_names(graph, node, a["self"]), {"keepdim": keepdim})
         if op == "mean" and of_samples and rank == 3 and dims == [1] and not keepdim:

@@ -20,6 +20,7 @@ from .export_evaluation import without_dropout
 from .export_graph import MAX_FLOAT
 from .export_lengths import copied
 from .export_model import DATA_NAMES, iterate_outputs, state_tensors
+from .export_noise import MeanDraws
 from .export_refusals import reason
 from .run import call, json_lines
 
@@ -170,7 +171,7 @@ def _in_pytorch(model: torch.nn.Module, kind: torch.dtype, inputs: list[_Input],
     with torch.no_grad():
         for parameter in judged.parameters() if move else ():
             parameter.copy_(moved(parameter))
-    with without_dropout(judged):
+    with without_dropout(judged), MeanDraws():
         with torch.no_grad():
             output = _calls(judged.eval(), inputs, given, names)
         logits = _calls(judged.train(), inputs, given, names)

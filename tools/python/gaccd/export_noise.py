@@ -1,0 +1,75 @@
+"""Random numbers of forward, composed of dropout, which draws by sample: the same on any number of ranks and after a restart.
+
+Evaluation has their means, as that of dropout has: 0.5 for rand, 0 for randn.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from .export_convert import Arguments, Converted, Converter, constant_number, full, scaled, shifted
+from .export_graph import GraphBuilder
+from .export_types import Node, Uniform
+
+BITS = 23  # float32 represents the middle of each of 2^23 parts of (0, 1)
+
+
+def uniform(graph: GraphBuilder, node: Any) -> str:
+    """Numbers in (0, 1) of the shape of `node`, from BITS random bits each."""
+    sizes = graph.sizes(node)
+    if min(sizes, default=0) < 0 <= sizes[0]:
+        raise graph.refuse(node, f"draws random numbers of the shape {graph.shape(node)}, expected samples in the first dimension")
+    half, total = full(graph, node, 0.5, sizes), ""
+    for bit in range(1, BITS + 1):
+        drawn = scaled(graph, node, graph.emit(node, Node("dropout", [half], {"p": 0.5})), 0.5 ** bit)
+        total = graph.emit(node, Node("add", [total, drawn], {})) if total else drawn
+    return shifted(graph, node, total, 0.5 ** (BITS + 1))
+
+
+def _standard_normal(graph: GraphBuilder, node: Any) -> str:
+    """sqrt(-2 log(u)) sin(2 pi (v - 1/2)) of two uniform numbers (Box and Muller 1958)."""
+    logarithm = graph.emit(node, Node("log", [uniform(graph, node)], {}))
+    radius = graph.emit(node, Node("power", [scaled(graph, node, logarithm, -2)], {"exponent": 0.5}))
+    angle = scaled(graph, node, shifted(graph, node, uniform(graph, node), -0.5), 2 * math.pi)
+    return graph.emit(node, Node("mul", [radius, graph.emit(node, Node("sin", [angle], {}))], {}))
+
+
+def _normal(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    z = _standard_normal(graph, node)
+    for name, op in (("std", "mul"), ("mean", "add")):
+        if name not in a:
+            continue
+        if (number := constant_number(graph, a[name])) is not None:
+            z = (scaled if op == "mul" else shifted)(graph, node, z, number)
+        else:
+            z = graph.emit(node, Node(op, [z, graph.value_name(node, a[name])], {}))
+    return z
+
+
+def _rand(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """Its use decides: stochastic depth compares it with a number."""
+    return Uniform(node)
+
+
+class MeanDraws(TorchFunctionMode):
+    """rand, randn and normal give their means, as in an evaluation by gaccd."""
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = dict(kwargs or {}), getattr(function, "__name__", "")
+        result = function(*args, **kwargs)
+        if name in ("rand", "rand_like"):
+            return torch.full_like(result, 0.5)
+        if name in ("randn", "randn_like"):
+            return torch.zeros_like(result)
+        if name == "normal":
+            return torch.zeros_like(result) + kwargs.get("mean", (*args, 0.0)[0])
+        return result.fill_(kwargs.get("mean", (*args, 0.0)[1])) if name == "normal_" else result
+
+
+NOISE: dict[str, Converter] = {
+    **dict.fromkeys(("rand", "rand_like"), _rand),
+    **dict.fromkeys(("randn", "randn_like", "normal", "normal_functional"), _normal),
+}
