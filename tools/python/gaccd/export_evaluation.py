@@ -10,6 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from .export_lengths import Reference
+from .export_noise import MeanDraws
 from .export_types import ExportError
 
 DROPOUTS = ("dropout", "dropout_", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout", "scaled_dot_product_attention")
@@ -55,16 +56,17 @@ class _WithRunningStatistics(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def difference_in_evaluation(reference: Reference, run: Callable[[], torch.Tensor], scale: float) -> float:
-    """The difference between evaluation and training of what `run` computes by the reference; 0.0: none, or the model draws random
-    numbers other than dropout. ExportError: in training each call of forward gives another result, as with a counter."""
+def difference_in_evaluation(reference: Reference, run: Callable[[], torch.Tensor], scale: float, uniform: bool) -> float:
+    """The difference between evaluation and training of what `run` computes by the reference, where random numbers have their
+    means, also those of torch.rand if `uniform`; 0.0: none, or others were drawn. ExportError: in training each call of forward
+    gives another result, as with a counter."""
     def seeded(seed: int) -> torch.Tensor:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return run()
     expected = run()
     try:
-        with reference.in_training(), without_dropout(reference.model), _WithRunningStatistics():
+        with reference.in_training(), without_dropout(reference.model), _WithRunningStatistics(), MeanDraws(uniform):
             found, again, other = (seeded(seed) for seed in (0, 0, 1))
     except Exception:  # any type, depending on the model
         return 0.0

@@ -84,8 +84,13 @@ class GraphBuilder:
             return self._uniform_name(node, value)
         if isinstance(value, (SampleMask, Uniform)):
             raise self.refuse(value.drawn, "draws random numbers that become a mask, which is used other than to drop values; gaccd draws "
-                                           "those of dropout, rand and randn, by sample, and no others")
+                                           "those of dropout, rand, randn and randint, by sample, and no others")
         raise self.refuse(node, "takes complex values" if isinstance(value, Complex) else f"takes {value!r}, expected a value")
+
+    @property
+    def draws_uniform(self) -> bool:
+        """Whether it uses uniform random numbers other than to drop values."""
+        return bool(self._drawn)
 
     def is_drawn(self, node: Any) -> bool:
         """Whether the random numbers of `node` are used already, as a mask or as numbers."""

@@ -136,7 +136,8 @@ class Reference:
             if not x.is_floating_point():
                 return x
             return torch.sigmoid(x.to(self._kind)) if self._as_probabilities else x.to(self._kind)
-        with torch.no_grad(), contextlib.nullcontext() if self.model.training else MeanDraws():
+        draws: Any = contextlib.nullcontext() if self.model.training else MeanDraws()
+        with torch.no_grad(), draws:
             return self._first(self.model(*map(to_dtype, args), **{name: to_dtype(x) for name, x in kwargs.items()}))
 
     def difference(self, found: torch.Tensor, expected: torch.Tensor, scale: float) -> float:

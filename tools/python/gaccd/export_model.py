@@ -55,7 +55,7 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
     builder = _build(model, args, kwargs, inputs or {})
     _check_output(builder)
     reference = Reference(model, lambda found: next(iterate_outputs(found)))
-    differs = _check_samples(reference, args, kwargs, [builder.min_table_rows(one) for one in builder.inputs])
+    differs = _check_samples(reference, args, kwargs, [builder.min_table_rows(one) for one in builder.inputs], builder.draws_uniform)
     shorter = shorter_graphs(builder, reference, lambda cut, before: _build(model, (), cut, inputs or {}, before))
     text = graph_text(builder, shorter)
     os.makedirs(path, exist_ok=True)
@@ -259,9 +259,9 @@ def iterate_outputs(result: Any) -> Iterator[torch.Tensor]:
 
 
 def _check_samples(reference: Reference, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor], rows: list[int],
-                   of_example: bool = False) -> float:
+                   uniform: bool, of_example: bool = False) -> float:
     """Checks that changing one sample only changes its own rows, and that a sample gives the same result alone.
-    rows: upper bound of ids, by input; 0: use ids of the example. of_example: use its values, as the model may take the root
+    rows: upper bound of ids, by input; 0: use ids of the example. uniform: see difference_in_evaluation(). of_example: use its values, as the model may take the root
     of numbers that are not negative. Returns the relative difference of outputs between evaluation and training."""
     def run(given: list[torch.Tensor]) -> torch.Tensor:
         return reference(*given[:len(args)], **dict(zip(kwargs, given[len(args):])))
@@ -275,11 +275,11 @@ def _check_samples(reference: Reference, args: tuple[torch.Tensor, ...], kwargs:
     except ExportError:
         if not any(rows):
             raise
-        return _check_samples(reference, args, kwargs, [0] * len(rows))  # forward computes other ids from them
+        return _check_samples(reference, args, kwargs, [0] * len(rows), uniform)  # forward computes other ids from them
     if not bool(whole.isfinite().all()):
         if of_example:
             raise ExportError("the prediction is not finite for the values of the example")
-        return _check_samples(reference, args, kwargs, rows, True)
+        return _check_samples(reference, args, kwargs, rows, uniform, True)
     scale = max_magnitude(whole)
     for found, expected in ((changed[1:], whole[1:]), (alone, whole[-1:])):
         if difference := reference.difference(found, expected, scale):
@@ -288,4 +288,4 @@ def _check_samples(reference: Reference, args: tuple[torch.Tensor, ...], kwargs:
                                   "for self.training: dropout_p=self.p if self.training else 0.0")
             raise ExportError("the samples of a batch depend on each other: changing one changes the output of another by "
                               f"{difference:.3g}, of outputs up to {scale:.3g}. An update of gaccd is a sum over samples")
-    return difference_in_evaluation(reference, lambda: run(tensors), scale) / scale
+    return difference_in_evaluation(reference, lambda: run(tensors), scale, uniform) / scale

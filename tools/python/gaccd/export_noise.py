@@ -1,6 +1,6 @@
 """Random numbers of forward, composed of dropout, which draws by sample: the same on any number of ranks and after a restart.
 
-Evaluation has their means, as that of dropout has: 0.5 for rand, 0 for randn.
+Evaluation has their means, as that of dropout has: 0.5 for rand, 0 for randn, the middle for randint.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from .export_graph import GraphBuilder
 from .export_types import Node, Uniform
 
 BITS = 23  # float32 represents the middle of each of 2^23 parts of (0, 1)
+MOST_INTEGERS = 2 ** 16  # each of which has nearly the same number of parts
 
 
 def uniform(graph: GraphBuilder, node: Any) -> str:
@@ -55,12 +56,27 @@ def _rand(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     return Uniform(node)
 
 
+def _integers(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    low, high = a["low"] if "low" in a else 0, a["high"]
+    if not isinstance(low, int) or not isinstance(high, int) or not 0 < high - low <= MOST_INTEGERS:
+        raise graph.refuse(node, f"between {low} and {high}, expected 1 to {MOST_INTEGERS} integers")
+    parts = graph.emit(node, Node("floor", [scaled(graph, node, uniform(graph, node), high - low)], {}))
+    return shifted(graph, node, parts, low)
+
+
 class MeanDraws(TorchFunctionMode):
-    """rand, randn and normal give their means, as in an evaluation by gaccd."""
+    """randn, normal, randint and, if `uniform`, rand give their means, as in an evaluation by gaccd."""
+    def __init__(self, uniform: bool = True) -> None:
+        super().__init__()
+        self._uniform = uniform
+
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = dict(kwargs or {}), getattr(function, "__name__", "")
         result = function(*args, **kwargs)
-        if name in ("rand", "rand_like"):
+        if name in ("randint", "randint_like"):
+            given = [kwargs[key] for key in ("low", "high") if key in kwargs] or [one for one in args if isinstance(one, int)]
+            return torch.full_like(result, (given[0] + given[1] if len(given) > 1 else given[0]) // 2)
+        if name in ("rand", "rand_like") and self._uniform:
             return torch.full_like(result, 0.5)
         if name in ("randn", "randn_like"):
             return torch.zeros_like(result)
@@ -71,5 +87,6 @@ class MeanDraws(TorchFunctionMode):
 
 NOISE: dict[str, Converter] = {
     **dict.fromkeys(("rand", "rand_like"), _rand),
+    **dict.fromkeys(("randint", "randint_like"), _integers),
     **dict.fromkeys(("randn", "randn_like", "normal", "normal_functional"), _normal),
 }
