@@ -321,6 +321,7 @@ class GraphBuilder:
                    for one in self._needed(node))
 
     def _convert_nodes(self, convert: Any) -> str:
+        from .export_convert import rows_name
         from .export_fusions import fuse
         outputs = [spec.arg.name for spec in self.program.graph_signature.output_specs
                    if spec.kind.name == "USER_OUTPUT"]
@@ -349,7 +350,7 @@ class GraphBuilder:
             drawn = is_random(node) and bool(self.shape(node)) and not isinstance(self.shape(node)[0], int)
             if drawn or (not self._is_folded(node) and self.input_dependent.intersection(node.all_input_nodes)):
                 self.input_dependent.add(node)
-        name = self.value_name(output, output)
+        name = rows_name(self, output, output)
         if len(self.shape(output)) == 1:  # one value per sample
             name = self.emit(output, Node("view", [name], {"size": [*self.sizes(output), 1]}))
         fuse(self)

@@ -271,7 +271,7 @@ def _check_samples(reference: Reference, args: tuple[torch.Tensor, ...], kwargs:
     for tensor, below in zip(others, rows):
         tensor[:1] = _other_values(tensor[:2], below, of_example)[:1]
     try:
-        whole, changed, alone = run(tensors), run(others), run([t[-1:] for t in tensors])
+        whole, changed, alone = run(tensors), run(others), run([t[-1:].clone() for t in tensors])  # a view would begin inside of the memory
     except ExportError:
         if not any(rows):
             raise
