@@ -29,6 +29,7 @@ class GraphOperations(ExportTest):
             "at least a parameter": lambda m, y: y.clamp(min=m.weight),
             "between parameters": lambda m, y: y.clamp(min=m.weight - 1, max=m.weight),
             "a number and a parameter": lambda m, y: y.clamp(min=torch.tensor(-0.2), max=m.weight),
+            "all samples in order": lambda m, y: y[torch.arange(y.shape[0])[:, None, None]].flatten(1) * 2,
             "similarity": lambda m, y: y * torch.nn.functional.cosine_similarity(y, m.weight[None], dim=1)[:, None],
             "of all values": lambda m, y: y * m.weight.mean() + m.weight.sum()})
 

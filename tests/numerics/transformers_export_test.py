@@ -30,6 +30,15 @@ class Models(ExportTest):
             self.assertEqual(graph.count('op: "embedding"'), 3 if experts == "batched_mm" else 1)  # as rows of tables for each token
         self.check("GptOss", **few, layer_types=["full_attention"])  # with biases, and matrices [in, out]
 
+    def test_refusals_of_experts_advise_what_their_config_offers(self):
+        few = {"num_local_experts": 4, "num_experts_per_tok": 2}
+        model = transformers.Llama4ForCausalLM(transformers.Llama4TextConfig(**{**SIZES, **few}, interleave_moe_layer_step=1))
+        refusal = self.refusal_of(model, self.ids)
+        self.assertIn("repeats samples", refusal)  # of the experts, whose class is not one that the config chooses
+        self.assertNotIn("batched_mm", refusal)
+        model.model.layers[0].feed_forward.experts.is_transposed = True
+        self.assertIn("experts_implementation='batched_mm'", self.refusal_of(model, self.ids))
+
 
 if __name__ == "__main__":
     gaccd = open_exporter(__doc__)

@@ -52,7 +52,8 @@ def experts_advice(model: torch.nn.Module) -> str:
     configs = [config for module in model.modules() if (config := getattr(module, "config", None)) is not None
                and any(getattr(config, count, None) for count in ("num_experts", "num_local_experts", "n_routed_experts"))]
     chosen = {getattr(config, "_experts_implementation", None) for config in configs}
-    if not chosen & {"eager", "grouped_mm"} or any(_are_experts(module) for module in model.modules()):
+    offered = [module for module in model.modules() if hasattr(module, "is_transposed")]  # others ignore the config
+    if not chosen & {"eager", "grouped_mm"} or not offered or any(_are_experts(module) for module in offered):
         return ""
     return ("; the experts of this model may be the reason: experts_implementation='batched_mm' in its config selects their weights for "
             "each token, with the memory of that")

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Converted, permuted, repeated, rows_name, scaled, sliced, viewed
+from .export_convert import Arguments, Converter, Converted, permuted, repeated, rows_name, scaled, sliced, viewed, with_samples
 from .export_graph import GraphBuilder
 from .export_types import Node
 from .export_layout import LAYOUT, MAX_PARTS, inner_size, split_into_ranges, taken
@@ -37,7 +37,7 @@ def _index(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     """Constant indices of adjacent dimensions that do not count samples; other indices: export_layout.py."""
     indices = a["indices"]
     used = [dim for dim, one in enumerate(indices) if one is not None]
-    if used == [0] and (rows := _gather_rows(graph, node, a["self"], indices[0], wraps=True)):
+    if used == [0] and (rows := _all_samples(graph, node, a["self"], indices[0]) or _gather_rows(graph, node, a["self"], indices[0], wraps=True)):
         return rows
     known = [graph.value(indices[dim]) for dim in used]
     sizes = graph.sizes(node, graph.shape(a["self"]))
@@ -52,6 +52,16 @@ def _index(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     for dim, one in zip(used, known):
         flat = flat * sizes[dim] + one % sizes[dim]
     return take_dims(graph, node, rows_name(graph, node, a["self"]), sizes, dims, flat)
+
+
+def _all_samples(graph: GraphBuilder, node: Any, x: Any, samples: Any) -> str:
+    """x[samples] for all samples in order, a view, as x[torch.arange(x.shape[0])[:, None]] is one; otherwise "". """
+    rows, sizes = graph.value(samples), graph.sizes(node, graph.shape(samples))
+    if graph.sizes(node, graph.shape(x))[0] != -1 or isinstance(graph.value(x), torch.Tensor) or not isinstance(rows, torch.Tensor):
+        return ""
+    if sorted(sizes) != [-1, *[1] * (len(sizes) - 1)] or not torch.equal(rows.flatten(), torch.arange(rows.numel())):
+        return ""
+    return viewed(graph, node, with_samples(graph, node, x, graph.raw_value_name(node, x)), graph.sizes(node))
 
 
 def _gather_rows(graph: GraphBuilder, node: Any, table: Any, places: Any, wraps: bool) -> str:
