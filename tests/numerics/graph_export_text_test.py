@@ -168,8 +168,10 @@ class Layers(Exported):
             return model.f(x + y / 0.8 * (0.8 + torch.rand(x.shape[0], 1)).floor() if model.training else x + y)
         summary = gaccd.export(Calls(forward, f=self.head, g=nn.Linear(WIDTH, WIDTH)), self.x, self.dir / "model")
         self.assertEqual(summary.functions["drop_samples"], 1)
-        for noise in (lambda m, x: m.f(x + torch.rand_like(x)), lambda m, x: m.f(x) * (torch.rand(x.shape[0], 1) < 0.8)):
-            self.assertIn("draws random numbers", self.refusal(Calls(noise, f=self.head), self.x))
+        def twice(model, x):
+            mask = (0.8 + torch.rand(x.shape[0], 1)).floor()
+            return model.f(x * mask) + torch.where(mask > 0, x[:, :1], 0)
+        self.assertIn("become a mask, which is used other than to drop", self.refusal(Calls(twice, f=self.head), self.x))
 
     def test_a_row_is_repeated_for_each_sample(self):
         row = nn.Parameter(torch.randn(1, 1, WIDTH))

@@ -113,4 +113,4 @@ if __name__ == "__main__":
         def forward(self, features, labels):
             return self.loss(self.net(features), labels)
 
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
