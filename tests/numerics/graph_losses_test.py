@@ -79,6 +79,16 @@ class GraphLosses(ExportTest):
                 return (self.net(features + noise) - features[:, :5]).square().mean(1)
         self.check_model(Noisy(None), [torch.zeros(2, 6)] * 2, computes_loss=True)
 
+    def test_a_gradient_that_is_only_rounding(self):
+        class Shift(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.shift = torch.nn.Parameter(torch.ones(()))
+
+            def forward(self, features, labels):
+                return torch.nn.functional.cross_entropy(features + self.shift, labels, reduction="none")
+        self.assertTrue(self.verify(Shift(), [torch.zeros(2, 6), torch.zeros(2, dtype=torch.long)]).ok)
+
     def test_a_mean_over_samples_is_refused(self):
         refused = self.refusal_of(OfTargets(torch.nn.functional.mse_loss), [torch.zeros(2, 6), torch.zeros(2, 5)])
         self.assertIn('the losses of the samples, [samples], can be the output (reduction="none"', refused)
