@@ -92,6 +92,10 @@ class GraphBuilder:
         """Whether it uses uniform random numbers other than to drop values."""
         return bool(self._drawn)
 
+    def _draws_for_samples(self, node: Any) -> bool:
+        value = node.meta.get("val")
+        return is_random(node) and isinstance(value, torch.Tensor) and not all(isinstance(size, int) for size in value.shape)
+
     def is_drawn(self, node: Any) -> bool:
         """Whether the random numbers of `node` are used already, as a mask or as numbers."""
         return node in self.masks_used or node in self._drawn
@@ -347,8 +351,8 @@ class GraphBuilder:
                 self.nodes.append((self._names[node], made, source_location(node)))
             else:
                 self._names[node] = made
-            drawn = is_random(node) and bool(self.shape(node)) and not isinstance(self.shape(node)[0], int)
-            if drawn or (not self._is_folded(node) and self.input_dependent.intersection(node.all_input_nodes)):
+            if self._draws_for_samples(node) or (
+                    not self._is_folded(node) and self.input_dependent.intersection(node.all_input_nodes)):
                 self.input_dependent.add(node)
         name = rows_name(self, output, output)
         if len(self.shape(output)) == 1:  # one value per sample
