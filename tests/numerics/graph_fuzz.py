@@ -96,7 +96,7 @@ def job(program, model, path, updates):
     inputs = compare._fitting(model, compare._inputs_of(graph, weights), BATCH, {})
     torch.manual_seed(program.seed)
     tensors = compare._draw(inputs, BATCH)
-    labels, classes = compare._Compared(model, str(path), inputs, graph, {}, {}, BATCH, GACCD)._labels(tensors)
+    labels, classes = compare._Compared(model, str(path), inputs, graph, {}, {}, BATCH, GACCD, False)._labels(tensors)
     compare._save(str(path.parent), inputs, tensors, labels)
     data = compare._data_text(inputs, labels, classes)
     loss = "softmax_cross_entropy" if classes else "mean_squared_error"

@@ -100,6 +100,7 @@ class GraphLosses(ExportTest):
                 return self.loss(self.net(features), *targets)
         mse = torch.nn.functional.mse_loss
         self.assertIn("forward(*targets): expected an argument with a name", self.refusal_of(Several(mse), [torch.zeros(2, 6), torch.zeros(2, 5)]))
+        self.assertIn("0.weight: has no size yet", self.refusal_of(torch.nn.Sequential(torch.nn.LazyLinear(3)), torch.zeros(2, 6)))
         self.assertIn("found NoneType", self.refusal_of(WithLoss(mse), None))
         with self.assertRaisesRegex(gaccd_export.ExportError, "found an empty name"):
             gaccd_export.export(WithLoss(mse), torch.zeros(2, 6), "")

@@ -358,6 +358,13 @@ def _of_two(draft):
     return text.format(x=x, y=y)
 
 
+def _with_itself(draft):
+    """A sum of a value and of its rearrangement: both have one gradient, which is read in two orders."""
+    x, one, two = draft.value(1), "{x}.flip({d})", "torch.roll({x}, {r}, {d})"
+    text = draft.random.choice([f"{{x}} + {one}", f"{two} + {{x}}", f"{one} + {two} + {{x}}", f"{one} - {{x}}", f"{{x}} * {two}"])
+    return text.format(x=x, d=draft.dim(x), r=draft.random.choice([1, 2]))
+
+
 def _joined(draft):
     """Several values of one shape, one of them perhaps twice."""
     x = draft.value(2)
@@ -381,7 +388,7 @@ def _same_for_samples(draft):
 
 
 FORMULAS = [(_of_one(BY_VALUE), 5), (_of_two, 6), (_over_dims, 2), (_of_one(OVER_DIM), 5), (_of_one(LAYOUT), 4),
-            (_of_ids, 1.5), (_call, 5), (_attention, 0.7), (_product, 2), (_joined, 1.5), (_samples_second, 0.5), (_same_for_samples, 0.3)]
+            (_of_ids, 1.5), (_call, 5), (_attention, 0.7), (_product, 2), (_joined, 1.5), (_with_itself, 1.5), (_samples_second, 0.5), (_same_for_samples, 0.3)]
 
 
 def draw(seed):

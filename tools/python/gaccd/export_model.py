@@ -67,6 +67,9 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
 
 
 def _check_forward(model: torch.nn.Module, given: int) -> None:
+    lazy = [name for name, one in model.named_parameters() if isinstance(one, torch.nn.parameter.UninitializedParameter)]
+    if lazy:
+        raise ExportError(f"{lazy[0]}: has no size yet; call the model once with the example")
     arguments = inspect.signature(model.forward).parameters.values()
     several = [one.name for one in arguments if one.kind is inspect.Parameter.VAR_POSITIONAL]
     if several and given >= len([one for one in arguments if one.kind is not inspect.Parameter.KEYWORD_ONLY]):
