@@ -14,8 +14,8 @@ namespace gaccd {
 //   constant  | 1
 //   cosine    | 1 while u < w; then f + (1 - f) (1 + cos(pi t)) / 2, t = (u - w) / (n - 1 - w);
 //             | f is reached at the last update, and kept after it
-//   linear    | 1 while t <= h = hold_ratio; then f + (1 - f) (1 - (t - h) / (1 - h)), t and f as
-//   there step      | gamma ^ floor(u / every_updates)
+//   linear    | 1 while t <= h, h = hold_ratio; then f + (1 - f) (1 - (t - h) / (1 - h))
+//   step      | gamma ^ floor(u / every_updates)
 // REQUIRES: update >= 0, total_updates >= 1, a spec that CheckSchedule() accepts.
 [[nodiscard]] double LearningRate(const ScheduleSpec& spec, double base_lr, double lr_factor,
                                   std::int64_t update, std::int64_t total_updates);

@@ -59,8 +59,8 @@ Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
 struct NamedArray {
   std::string name;
   Array array;
-  // > 0: integers below it, of "tokens" [samples, length]; 0: features. [samples] means [samples,
-  // 1].
+  // > 0: integers below it, of "tokens" [samples, length]; 0: features.
+  // [samples] means [samples, 1].
   std::int64_t vocabulary = 0;
 };
 // A sample has one tensor per array, with its name. classes > 0: "labels" has integers below it,
