@@ -53,13 +53,7 @@ Status CheckOut(const Flags& flags) {
                                       kLines, ", found '", out, "'")};
   }
   GACCD_RETURN_IF_ERROR(CheckOutputFile(out));
-  GACCD_ASSIGN_OR_RETURN(const std::string target, OutputTarget(out));
-  if (!PathExists(target)) return Status::Ok();
-  GACCD_ASSIGN_OR_RETURN(const std::string start, ReadStart(target, 1));
-  const char expected = IsJsonLines(flags) ? '{' : '\x93';
-  if (start.empty() || start[0] == expected) return Status::Ok();
-  return {ErrorKind::kIo, StrCat("'", out, "' exists and is not ",
-                                 IsJsonLines(flags) ? "JSON" : "NPY", ": it is not replaced")};
+  return IsJsonLines(flags) ? CheckReplaces(out, "{", "JSON") : CheckReplaces(out, "\x93", "NPY");
 }
 
 // The row of the file for one sample.

@@ -265,7 +265,8 @@ def _check_samples(reference: Reference, args: tuple[torch.Tensor, ...], kwargs:
                    uniform: bool, of_example: bool = False) -> float:
     """Checks that changing one sample only changes its own rows, and that a sample gives the same result alone.
     rows: upper bound of ids, by input; 0: use ids of the example. uniform: see difference_in_evaluation(). of_example: use its
-    values, as the model may take the root of numbers that are not negative. Returns the relative difference of outputs between evaluation and training."""
+    values, as the model may take the root of numbers that are not negative. Returns the relative difference of outputs between
+    evaluation and training."""
     def run(given: list[torch.Tensor]) -> torch.Tensor:
         return reference(*given[:len(args)], **dict(zip(kwargs, given[len(args):])))
 

@@ -74,7 +74,7 @@ class MeanDraws(TorchFunctionMode):
         kwargs, name = dict(kwargs or {}), getattr(function, "__name__", "")
         result = function(*args, **kwargs)
         if name in ("randint", "randint_like"):
-            given = [kwargs[key] for key in ("low", "high") if key in kwargs] or [one for one in args if isinstance(one, int)]
+            given = [one for one in (*args, kwargs.get("low"), kwargs.get("high")) if isinstance(one, int)]
             return torch.full_like(result, (given[0] + given[1] if len(given) > 1 else given[0]) // 2)
         if name in ("rand", "rand_like") and self._uniform:
             return torch.full_like(result, 0.5)
