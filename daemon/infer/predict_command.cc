@@ -66,7 +66,9 @@ struct RowFormat {
 RowFormat MakeRowFormat(Predicted what, LossKind loss, const Shape& answer) {
   switch (what) {
     case Predicted::kLogits:
-      if (loss == LossKind::kOutput) return {"loss", {}, DType::kF32};
+      if (loss == LossKind::kOutput) {  // two numbers: sum and count
+        return {"loss", answer == Shape{1} ? Shape{} : answer, DType::kF32};
+      }
       return {loss == LossKind::kMeanSquaredError ? "prediction" : "logits", answer, DType::kF32};
     case Predicted::kEmbeddings:
       return {"embedding", answer, DType::kF32};

@@ -135,6 +135,7 @@ Status Model::CountCollectives() {
   GACCD_ASSIGN_OR_RETURN(const TrainingGraph one, RecordTraining({1}));
   has_collectives_ = HasCollectives(one.graph);
   has_blocks_ = !FindBlocks(one.graph, one.block_ends, one.weight).empty();
+  output_has_counts_ = loss_ == LossKind::kOutput && one.divisor.has_value();
   update_sums_ = static_cast<std::int64_t>(CountUpdateSums(one.graph));
   running_ = one.running;
   micro_values_ = 0;
@@ -155,7 +156,7 @@ Status Model::ApplyRules(const OptimizerSpec& optimizer) {
 }
 
 std::string_view Model::divisor_unit(bool weighted) const {
-  if (loss_ != LossKind::kSoftmaxCrossEntropy) return "samples";
+  if (loss_ != LossKind::kSoftmaxCrossEntropy) return output_has_counts_ ? "weights" : "samples";
   if (weighted && sample_.Find(kWeights) != nullptr) return "weights";
   return sample_.Find(kLabels)->shape.empty() ? "samples" : "tokens";
 }

@@ -200,7 +200,7 @@ class Model {
     ValueId prediction;  // with the loss `output`, the loss of each sample, f32 [samples]
     // labels [rows of the prediction] or targets [samples, width]; none for other losses
     ValueId target;
-    std::optional<ValueId> weights;  // [rows of the prediction]
+    std::optional<ValueId> weights;  // [rows of the prediction]; with `output`, the counts
     std::vector<nn::RunningUpdate> running = {};
     std::vector<ValueId> block_ends = {};
   };
@@ -232,6 +232,7 @@ class Model {
   FlatLayout layout_;
   bool has_collectives_ = false;
   bool has_blocks_ = false;
+  bool output_has_counts_ = false;  // with the loss `output`
   std::int64_t update_sums_ = 0;
   std::vector<nn::RunningUpdate> running_;
   std::int64_t micro_values_ = 0;

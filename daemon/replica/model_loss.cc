@@ -52,13 +52,19 @@ Status CheckPredictionFits(LossKind loss, const SampleSpec& sample, std::int64_t
                  labels ? ", if the data is right" : "")};
 }
 
-Status CheckLossOutput(const Shape& output, std::int64_t samples) {
-  if (output == Shape{samples, 1}) return Status::Ok();
+Status CheckLossOutput(const Shape& output, DType dtype, std::int64_t samples) {
+  if (output == Shape{samples, 2} && dtype != DType::kF32) {
+    return {ErrorKind::kConfig,
+            StrCat("loss: output with a count for each sample: counts are not exact in ",
+                   Name(dtype), "; expected precision f32")};
+  }
+  if (output == Shape{samples, 1} || output == Shape{samples, 2}) return Status::Ok();
   return {ErrorKind::kConfig,
-          StrCat("loss: output needs one number for each sample, its loss, and the model gives ",
+          StrCat("loss: output needs one number for each sample, its loss, or two, the sum of its "
+                 "losses and their count; the model gives ",
                  ToString(output), " for ", samples, samples == 1 ? " sample" : " samples",
-                 ": expected [", samples,
-                 ", 1]; take the mean over the other dimensions in forward()")};
+                 ": expected [", samples, ", 1] or [", samples,
+                 ", 2]; take the mean over the other dimensions in forward()")};
 }
 
 Status CheckOneRowEach(const Shape& rows, std::int64_t samples) {

@@ -32,8 +32,9 @@ inline constexpr std::string_view kMixedWeights = "mixed_weights";
 // rows: rows of the prediction per sample. outputs: the job field that sets the number of outputs.
 [[nodiscard]] Status CheckPredictionFits(LossKind loss, const SampleSpec& sample, std::int64_t rows,
                                          const Shape& row, std::string_view outputs);
-// output: of a graph that computes the loss of each sample, [samples, 1].
-[[nodiscard]] Status CheckLossOutput(const Shape& output, std::int64_t samples);
+// output: of a graph that computes the loss of each sample, [samples, 1], or the sum of its losses
+// and their count, [samples, 2] of f32.
+[[nodiscard]] Status CheckLossOutput(const Shape& output, DType dtype, std::int64_t samples);
 // A contrastive loss needs one representation per sample, not per token.
 [[nodiscard]] Status CheckOneRowEach(const Shape& rows, std::int64_t samples);
 

@@ -7,6 +7,7 @@
 #include "daemon/autograd/simplify.h"
 #include "daemon/nn/recorder.h"
 #include "daemon/ops/layout/concat.h"
+#include "daemon/ops/layout/rearrange.h"
 #include "daemon/ops/layout/reshape.h"
 #include "daemon/ops/loss/label_ranks.h"
 #include "daemon/ops/loss/mean_squared_error.h"
@@ -38,14 +39,21 @@ ValueId DuplicateRows(nn::Recorder& recorder, ValueId rows) {
   return recorder.Apply(kWhere, std::make_shared<Reshape>(Shape{2 * shape[0], shape[1]}), {pairs});
 }
 
-// The output of a graph that computes the loss of each sample, [N, 1] -> [N], in f32.
-ValueId MakeLosses(nn::Recorder& recorder, ValueId output) {
+// A column of the output of a graph that computes the loss of each sample, [N, 1 or 2] -> [N], in
+// f32.
+ValueId SelectColumn(nn::Recorder& recorder, ValueId output, std::int64_t column) {
   constexpr std::string_view kWhere = "loss";
-  const std::int64_t samples = recorder.shape(output)[0];
+  const Shape shape = recorder.shape(output);
   if (recorder.dtype(output) != DType::kF32) {
     output = recorder.Apply(kWhere, std::make_shared<Cast>(DType::kF32), {output});
   }
-  return recorder.Apply(kWhere, std::make_shared<Reshape>(Shape{samples}), {output});
+  if (shape[1] > 1) {
+    const Rearrangement one = {
+        .from = shape,
+        .to = {{.size = shape[0], .source = 0}, {.size = 1, .source = 1, .start = column}}};
+    output = recorder.Apply(kWhere, std::make_shared<Rearrange>(one), {output});
+  }
+  return recorder.Apply(kWhere, std::make_shared<Reshape>(Shape{shape[0]}), {output});
 }
 
 }  // namespace
@@ -90,8 +98,10 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize
     return forward;
   }
   if (loss_ == LossKind::kOutput) {
-    GACCD_RETURN_IF_ERROR(CheckLossOutput(shape, samples));
-    forward.prediction = MakeLosses(recorder, forward.prediction);
+    const ValueId output = forward.prediction;
+    GACCD_RETURN_IF_ERROR(CheckLossOutput(shape, recorder.dtype(output), samples));
+    forward.prediction = SelectColumn(recorder, output, 0);
+    if (shape[1] == 2) forward.weights = SelectColumn(recorder, output, 1);
     GACCD_RETURN_IF_ERROR(recorder.status());
     forward.inputs = recorder.inputs();
     return forward;
@@ -123,11 +133,19 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize
 
 Result<Model::Loss> Model::RecordLoss(Graph& graph, For purpose, const Forward& forward) const {
   if (loss_ == LossKind::kOutput) {
-    GACCD_ASSIGN_OR_RETURN(const auto outputs,
-                           Apply(graph, "loss", std::make_shared<ReduceSum>(Shape{1}, DType::kF64),
-                                 {forward.prediction}));
-    graph.MarkOutput(outputs[0]);
-    return Loss{.sum = outputs[0]};
+    const auto add = [&graph](ValueId values) -> Result<ValueId> {
+      GACCD_ASSIGN_OR_RETURN(
+          const auto sums,
+          Apply(graph, "loss", std::make_shared<ReduceSum>(Shape{1}, DType::kF64), {values}));
+      graph.MarkOutput(sums[0]);
+      return sums[0];
+    };
+    Loss loss{};
+    GACCD_ASSIGN_OR_RETURN(loss.sum, add(forward.prediction));
+    if (forward.weights) {
+      GACCD_ASSIGN_OR_RETURN(loss.divisor, add(*forward.weights));
+    }
+    return loss;
   }
   std::vector<ValueId> inputs = {forward.prediction, forward.target};
   if (loss_ == LossKind::kMeanSquaredError) {

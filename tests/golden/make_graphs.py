@@ -7,6 +7,7 @@ Run with a Python that has PyTorch 2.5 or newer, safetensors and protobuf (the c
 
 NAME/ is the exported model with random weights; it is exported in single precision and trained in double.
 """
+import functools
 import io
 import os
 import sys
@@ -213,6 +214,23 @@ class Losses(nn.Module):
         return ((mean - targets).square() * torch.exp(-log_variance) + log_variance).sum(1) / 2
 
 
+class Counted(Losses):
+    """The mean over the positive targets of the whole update; the others count neither in the sum nor in the divisor."""
+
+    @staticmethod
+    def losses(outputs, targets):
+        mean, log_variance = outputs.chunk(2, 1)
+        each = (mean - targets).square() * torch.exp(-log_variance) + log_variance
+        counted = (targets > 0).to(outputs.dtype)
+        return torch.stack(((counted * each).sum(1), counted.sum(1)), 1)
+
+
+def loss_sum(network, outputs, targets):
+    """make_train divides it by the number of samples."""
+    losses = network.losses(outputs, targets)
+    return losses.sum() if losses.dim() == 1 else losses[:, 0].sum() / losses[:, 1].sum() * len(outputs)
+
+
 def padded_load(make_train):
     """As make_train.load, but for the masks, which are in one array with the tokens."""
     drawn = make_train.stream(70, 6, 53 * 5).reshape(53, 5)
@@ -253,6 +271,7 @@ NETWORKS = {  # by job, and an example
                [torch.zeros(2, 40, dtype=torch.int64), torch.ones(2, 40, dtype=torch.int64)]),
     "masked": (lambda: Padded(outputs=3), [torch.zeros(2, 5, dtype=torch.int64), torch.ones(2, 5, dtype=torch.int64)]),
     "losses": (Losses, [torch.zeros(2, 6), torch.zeros(2, 3)]),
+    "counts": (Counted, [torch.zeros(2, 6), torch.zeros(2, 3)]),
 }
 
 
@@ -274,7 +293,7 @@ def main():
         if isinstance(network, Padded):
             network.register_forward_pre_hook(lambda _, both: both[0].chunk(2, 1))
         if isinstance(network, Losses):
-            make_train.loss_sum = lambda outputs, targets: Losses.losses(outputs, targets).sum()
+            make_train.loss_sum = functools.partial(loss_sum, network)
         make_train.make_network = lambda _, trained=network.double(): trained
         with open(os.path.join(FOLDER, name + ".txtpb")) as text:
             job = text_format.Parse(text.read(), job_message())

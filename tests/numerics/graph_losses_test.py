@@ -72,6 +72,41 @@ class GraphLosses(ExportTest):
         self.check_model(Tokens(), [torch.zeros(2, 6, dtype=torch.long)] * 2)
         self.check_model(Pixels(), [torch.zeros(2, 3, 8, 7), torch.zeros(2, 8, 7, dtype=torch.long)], computes_loss=True)
 
+    def test_of_counts(self):
+        """The mean over what counts in the whole batch: a second column is the divisor."""
+        F = torch.nn.functional
+
+        class Tokens(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table, self.head = torch.nn.Embedding(11, 8), torch.nn.Linear(8, 11)
+
+            def forward(self, tokens, labels):
+                losses = F.cross_entropy(self.head(self.table(tokens)).transpose(1, 2), labels, ignore_index=3, reduction="none")
+                return torch.stack((losses.sum(1), (labels != 3).sum(1)), 1)
+
+        class Classes(WithLoss):
+            def forward(self, features, labels):
+                weights = torch.arange(1.0, 6.0)[labels]
+                return torch.stack((weights * F.cross_entropy(self.net(features), labels, reduction="none"), weights), 1)
+
+        class Known(WithLoss):
+            """Values that are not known count neither in the sum nor in the divisor."""
+            def forward(self, features, targets):
+                known = (targets > 0).float()
+                return torch.cat(((known * (self.net(features) - targets).square()).sum(1, keepdim=True), known.sum(1, keepdim=True)), 1)
+
+        class Learnt(WithLoss):
+            """The gradient takes the count for a constant."""
+            def forward(self, features, targets):
+                y = self.net(features)
+                return torch.stack(((y - targets).square().sum(1), y.sigmoid().sum(1)), 1)
+
+        self.check_model(Tokens(), [torch.zeros(2, 6, dtype=torch.long)] * 2)
+        self.check_model(Classes(None), [torch.zeros(2, 6), torch.zeros(2, dtype=torch.long)])
+        self.check_model(Known(None), [torch.zeros(2, 6), torch.zeros(2, 5)])
+        self.check_model(Learnt(None), [torch.zeros(2, 6), torch.zeros(2, 5)])
+
     def test_without_targets(self):
         """An autoencoder whose noise is an input."""
         class Noisy(WithLoss):

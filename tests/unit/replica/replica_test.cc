@@ -176,6 +176,32 @@ TEST(ReplicaTest, TheOutputCanBeTheLoss) {
   EXPECT_TRUE(evaluation.ranks.empty() && evaluation.prediction.empty());
 }
 
+TEST(ReplicaTest, TheOutputCanBeASumOfLossesAndTheirCount) {
+  ModelSpec spec = Mlp({2, 2}, LossKind::kMeanSquaredError);
+  spec.loss = OutputLossSpec{};
+  const Model model = ValueOrThrow(Model::Make(spec, LabelledSample({2}, 2)));
+  EXPECT_EQ(model.divisor_unit(), "weights");
+  BenchTrainer trainer(model, {.micro_batches = {3}, .eval_batches = {3}});
+  const auto weights = static_cast<std::size_t>(model.layout().Find("fc1.weight")->offset);
+  std::fill(trainer.parameters().begin(), trainer.parameters().end(), 0.0F);
+  trainer.parameters()[weights] = 2;      // loss: 2 x0
+  trainer.parameters()[weights + 3] = 1;  // count: x1
+  trainer.ParametersChanged();
+  std::vector<float> features = {1, 4, 3, 0, -5, 7};
+  std::vector<std::int32_t> labels = {0, 1, 0};
+  void* const tensors[] = {features.data(), labels.data()};
+  const BatchView batch{.samples = 3, .tensors = tensors};
+  const LossSums sums = ValueOrThrow(trainer.replica().MicroStep(batch, 0.5F, true));
+  EXPECT_EQ(sums.loss_sum, -2);
+  EXPECT_EQ(sums.divisor, 11);
+  // Not of the count.
+  EXPECT_THAT(ToVector(trainer.gradients().subspan(weights, 4)),
+              testing::ElementsAre(-0.5F, 5.5F, 0, 0));
+  EXPECT_EQ(ValueOrThrow(trainer.replica().Evaluate(batch)).divisor, 11);
+  EXPECT_THAT(model.RecordTraining({2}, Precision::kBF16).status(),
+              IsError(ErrorKind::kConfig, "counts are not exact in bf16; expected precision f32"));
+}
+
 // Replicas made for other sets of sizes plan other memory and other products; what a micro-batch
 // gives is the same to the last bit.
 TEST(ReplicaTest, MicroBatchResultIsIndependentOfReplicaSizes) {

@@ -176,7 +176,7 @@ def _in_pytorch(model: torch.nn.Module, kind: torch.dtype, inputs: list[_Input],
             output = _calls(judged.eval(), inputs, given, names)
         logits = _calls(judged.train(), inputs, given, names)
         if labels is None:
-            loss = logits.mean()
+            loss = logits[:, 0].sum() / (logits[:, 1].detach().sum() if logits.shape[1] == 2 else len(logits))
         elif labels.is_floating_point():
             loss = torch.nn.functional.mse_loss(logits, labels.to(kind))
         else:
@@ -381,7 +381,7 @@ def verify(model: torch.nn.Module, path: str | os.PathLike[str], *, inputs: Mapp
     """Compares forward and backward of gaccd, on one CPU in two micro-steps, with those of `model` on random samples.
 
     path: the folder of export() for `model`, whose weights must not have changed since. inputs: as given to export().
-    computes_loss: whether the output is the loss of each sample; None: if the model reads `labels` or `targets`.
+    computes_loss: whether the output is the loss of each sample, or the sum of its losses and their count; None: if the model reads `labels` or `targets`.
     Dropout is disabled on both sides. The loss is that of the model or else cross-entropy with random labels, or the squared error for models with
     their own input names that predict no rows of several values. Differences only count if they also occur on other samples (seed + 1). GaccdError: gaccd
     rejected the model; ExportError: the model cannot be compared.
