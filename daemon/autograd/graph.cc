@@ -52,8 +52,9 @@ OutputSpecs Graph::InferOutputs(const Function& function, std::span<const ValueI
 Result<std::vector<ValueId>> Graph::Apply(std::shared_ptr<const Function> function,
                                           std::vector<ValueId> inputs) {
   GACCD_ASSIGN_OR_RETURN(const std::vector<ValueSpec> specs, InferOutputs(*function, inputs));
-  const bool needs_gradient = std::any_of(
-      inputs.begin(), inputs.end(), [&](ValueId input) { return value(input).needs_gradient; });
+  const bool needs_gradient =
+      !function->stops_gradient() &&
+      std::ranges::any_of(inputs, [&](ValueId input) { return value(input).needs_gradient; });
   std::vector<ValueId> outputs;
   outputs.reserve(specs.size());
   for (const ValueSpec& spec : specs) {

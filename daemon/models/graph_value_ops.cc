@@ -3,10 +3,12 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/models/graph_op_families.h"
+#include "daemon/ops/layout/reshape.h"
 #include "daemon/ops/norm/layer_norm.h"
 #include "daemon/ops/norm/rms_norm.h"
 #include "daemon/ops/norm/row_functions.h"
 #include "daemon/ops/pointwise/activations.h"
+#include "daemon/ops/pointwise/dropout.h"
 #include "daemon/ops/pointwise/gated.h"
 #include "daemon/ops/pointwise/number_functions.h"
 #include "daemon/ops/pointwise/relu.h"
@@ -30,6 +32,8 @@ GraphValue RecordActivation(GraphRecorder& r) {
 
 GraphValue RecordRelu(GraphRecorder& r) { return ByValue(r, std::make_shared<Relu>()); }
 
+GraphValue RecordDetach(GraphRecorder& r) { return ByValue(r, std::make_shared<Detach>()); }
+
 GraphValue RecordGelu(GraphRecorder& r) {
   return ByValue(r, std::make_shared<Activation>(r.Integer("tanh") != 0 ? ActivationKind::kGeluTanh
                                                                         : ActivationKind::kGelu));
@@ -39,22 +43,28 @@ GraphValue RecordLeakyRelu(GraphRecorder& r) {
   return ByValue(r, std::make_shared<NumberFunction>(NumberKind::kLeakyRelu, r.Number("slope")));
 }
 
+enum class Drops : std::uint8_t { kValues, kSamples, kUniform };
+
 // Of a value that does not depend on samples, as a table of positions.
-GraphValue SharedDropout(GraphRecorder& r, GraphValue x) {
+GraphValue SharedDropout(GraphRecorder& r, DropoutOptions options, GraphValue x) {
   x = InMemoryOrder(r.InOrder(x, RowMajor(x.rank())), x.sizes, RowMajor(x.rank()));
   if (!r.ok()) return {};
   const ValueId row = r.As(x.id, {1, Elements(x.sizes)});
-  std::vector<CutDimension> cut;
-  if (r.Number("p") > 0) cut = r.AddDropped(x.sizes);
-  x.id = r.recorder().SharedDropout(r.where(), r.Number("p"), row, std::move(cut));
+  if (options.probability > 0) options.cut = r.AddDropped(x.sizes);
+  x.id = r.recorder().SharedDropout(r.where(), options, row);
   return x;
 }
 
-template <bool kWholeSamples>
+template <Drops kDrops>
 GraphValue RecordDropout(GraphRecorder& r) {
+  DropoutOptions options{.probability = static_cast<float>(r.Number("p")),
+                         .whole_samples = kDrops == Drops::kSamples,
+                         .uniform = kDrops == Drops::kUniform};
   GraphValue x = r.In(0);
   const bool of_samples = std::ranges::any_of(x.sizes, [](std::int64_t size) { return size < 0; });
-  if (!kWholeSamples && !of_samples && r.ok()) return SharedDropout(r, std::move(x));
+  if (!options.whole_samples && !of_samples && r.ok()) {
+    return SharedDropout(r, std::move(options), std::move(x));
+  }
   const auto samples = std::ranges::find_if(x.memory, [](std::int64_t size) { return size != 1; });
   const bool by_sample = samples != x.memory.end() && *samples < 0;
   if (!by_sample && r.ok()) {  // samples may be outermost in row-major order
@@ -69,14 +79,13 @@ GraphValue RecordDropout(GraphRecorder& r) {
   const std::int64_t rows = ActualSize(*first, r.recorder().samples());
   const ValueId id =
       r.As(x.id, {rows, Elements(r.recorder().shape(x.id)) / std::max<std::int64_t>(rows, 1)});
-  std::vector<CutDimension> cut;
-  if (r.Number("p") > 0) {
+  if (options.probability > 0) {
     Shape pieces(first, x.memory.end());
     pieces[0] = -pieces[0];  // count per sample
     std::erase(pieces, 1);
-    cut = r.AddDropped(kWholeSamples ? Shape() : std::move(pieces));
+    options.cut = r.AddDropped(options.whole_samples ? Shape() : std::move(pieces));
   }
-  x.id = r.recorder().Dropout(r.where(), r.Number("p"), id, kWholeSamples, std::move(cut));
+  x.id = r.recorder().Dropout(r.where(), options, id);
   return x;
 }
 
@@ -150,14 +159,16 @@ std::vector<GraphOp> ValueOps() {
   constexpr double kBelowOne = 1 - 1e-9;
   return {
       {"relu", 1, 0, 0, {}, RecordRelu},
+      {"detach", 1, 0, 0, {}, RecordDetach},
       {"silu", 1, 0, 0, {}, RecordActivation<ActivationKind::kSilu>},
       {"tanh", 1, 0, 0, {}, RecordActivation<ActivationKind::kTanh>},
       {"sigmoid", 1, 0, 0, {}, RecordActivation<ActivationKind::kSigmoid>},
       {"hardswish", 1, 0, 0, {}, RecordActivation<ActivationKind::kHardswish>},
       {"gelu", 1, 0, 0, {Flag("tanh")}, RecordGelu},
       {"leaky_relu", 1, 0, 0, {Real("slope", -kLargest, kLargest)}, RecordLeakyRelu},
-      {"dropout", 1, 0, 0, {Real("p", 0, kBelowOne)}, RecordDropout<false>},
-      {"drop_samples", 1, 0, 0, {Real("p", 0, kBelowOne)}, RecordDropout<true>},
+      {"dropout", 1, 0, 0, {Real("p", 0, kBelowOne)}, RecordDropout<Drops::kValues>},
+      {"drop_samples", 1, 0, 0, {Real("p", 0, kBelowOne)}, RecordDropout<Drops::kSamples>},
+      {"uniform_noise", 1, 0, 0, {Real("p", 0, 1)}, RecordDropout<Drops::kUniform>},
       {"linear", 1, 2, 1, {Flag("in_out")}, RecordLinear},
       {"softmax", 1, 0, 0, {}, RecordSoftmax},
       {"layer_norm", 1, 2, 0, {Epsilon()}, RecordLayerNorm, {1}},

@@ -78,27 +78,21 @@ ValueId Recorder::Parameter(ParameterIndex index) {
   return found->second;
 }
 
-ValueId Recorder::Dropout(std::string_view where, double probability, ValueId x, bool whole_samples,
-                          std::vector<CutDimension> cut) {
-  if (!options_.dropout_seed || probability == 0) return x;
-  const DropoutOptions options{.probability = static_cast<float>(probability),
-                               .seed = *options_.dropout_seed,
-                               .layer = dropouts_++,
-                               .whole_samples = whole_samples,
-                               .cut = std::move(cut)};
-  return Apply(where, std::make_shared<gaccd::Dropout>(options),
-               {x, Input(kSampleIds), Input(kUpdate)});
+ValueId Recorder::Dropout(std::string_view where, const DropoutOptions& options, ValueId x) {
+  return DropBy(where, options, x, kSampleIds);
 }
 
-ValueId Recorder::SharedDropout(std::string_view where, double probability, ValueId x,
-                                std::vector<CutDimension> cut) {
-  if (!options_.dropout_seed || probability == 0) return x;
-  const DropoutOptions options{.probability = static_cast<float>(probability),
-                               .seed = *options_.dropout_seed,
-                               .layer = dropouts_++,
-                               .cut = std::move(cut)};
-  const ValueId update = Input(kUpdate);  // as the id of the one sample
-  return Apply(where, std::make_shared<gaccd::Dropout>(options), {x, update, update});
+ValueId Recorder::SharedDropout(std::string_view where, const DropoutOptions& options, ValueId x) {
+  return DropBy(where, options, x, kUpdate);  // as the id of the one sample
+}
+
+ValueId Recorder::DropBy(std::string_view where, DropoutOptions options, ValueId x,
+                         std::string_view ids) {
+  if (!options_.dropout_seed || options.probability == 0) return x;
+  options.seed = *options_.dropout_seed;
+  options.layer = dropouts_++;
+  const ValueId drawn_by = Input(ids);
+  return Apply(where, std::make_shared<gaccd::Dropout>(options), {x, drawn_by, Input(kUpdate)});
 }
 
 ValueId Recorder::Apply(std::string_view where, std::shared_ptr<const Function> function,

@@ -22,6 +22,10 @@
 #include "daemon/tensor/sample.h"
 #include "daemon/tensor/shape.h"
 
+namespace gaccd {
+struct DropoutOptions;
+}
+
 namespace gaccd::nn {
 
 inline constexpr ValueId kNoValue = -1;
@@ -105,14 +109,11 @@ class Recorder {
   [[nodiscard]] std::int64_t update_samples() const {
     return options_.update_samples > 0 ? options_.update_samples : options_.samples;
   }
-  // x with values dropped with this probability (ops/pointwise/dropout.h), with different masks for
-  // each call; x itself if dropout is not recorded or the probability is 0. whole_samples: drops
-  // whole samples. cut: see DropoutOptions.
-  ValueId Dropout(std::string_view where, double probability, ValueId x, bool whole_samples = false,
-                  std::vector<CutDimension> cut = {});
+  // Dropout of x (ops/pointwise/dropout.h), with different masks for each call, whose seed and
+  // layer are set here; x itself if dropout is not recorded or the probability is 0.
+  ValueId Dropout(std::string_view where, const DropoutOptions& options, ValueId x);
   // Likewise of x which does not depend on samples: one mask for all of them.
-  ValueId SharedDropout(std::string_view where, double probability, ValueId x,
-                        std::vector<CutDimension> cut = {});
+  ValueId SharedDropout(std::string_view where, const DropoutOptions& options, ValueId x);
   [[nodiscard]] bool training() const { return options_.training; }
   // Marks the end of a block of the model: the graph may be cut at this value, so that the block is
   // recomputed in the backward (autograd/recompute.h).
@@ -130,6 +131,8 @@ class Recorder {
 
  private:
   [[nodiscard]] bool IsFrozen(ParameterIndex index) const;
+  // ids: the input whose numbers select the masks.
+  ValueId DropBy(std::string_view where, DropoutOptions options, ValueId x, std::string_view ids);
 
   Graph& graph_;
   const ParameterList& parameters_;

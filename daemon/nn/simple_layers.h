@@ -3,6 +3,7 @@
 
 #include "daemon/nn/module.h"
 #include "daemon/ops/pointwise/activations.h"
+#include "daemon/ops/pointwise/dropout.h"
 
 namespace gaccd::nn {
 
@@ -43,26 +44,28 @@ class LeakyRelu final : public Layer {
 class Dropout final : public Layer {
  public:
   // probability: in [0, 1).
-  Dropout(const Scope& scope, double probability) : Layer(scope), probability_(probability) {}
+  Dropout(const Scope& scope, double probability)
+      : Layer(scope), probability_(static_cast<float>(probability)) {}
   ValueId operator()(Recorder& recorder, ValueId x) const override {
-    return recorder.Dropout(path(), probability_, x);
+    return recorder.Dropout(path(), {.probability = probability_}, x);
   }
 
  private:
-  double probability_;
+  float probability_;
 };
 
 // Drops the output of a block for whole samples: stochastic depth, as timm's DropPath. Otherwise as
 // Dropout.
 class DropPath final : public Layer {
  public:
-  DropPath(const Scope& scope, double probability) : Layer(scope), probability_(probability) {}
+  DropPath(const Scope& scope, double probability)
+      : Layer(scope), probability_(static_cast<float>(probability)) {}
   ValueId operator()(Recorder& recorder, ValueId x) const override {
-    return recorder.Dropout(path(), probability_, x, /*whole_samples=*/true);
+    return recorder.Dropout(path(), {.probability = probability_, .whole_samples = true}, x);
   }
 
  private:
-  double probability_;
+  float probability_;
 };
 
 // The first of every `length` rows: [B length, width] -> [B, width]

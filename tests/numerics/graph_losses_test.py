@@ -107,6 +107,47 @@ class GraphLosses(ExportTest):
         self.check_model(Known(None), [torch.zeros(2, 6), torch.zeros(2, 5)])
         self.check_model(Learnt(None), [torch.zeros(2, 6), torch.zeros(2, 5)])
 
+    def test_of_stopped_gradients(self):
+        """Straight-through estimators, a target that is not trained, a codebook; parameters without a gradient keep their values."""
+        F = torch.nn.functional
+
+        class Codes(WithLoss):
+            def __init__(self):
+                super().__init__(None)
+                self.codes, self.back = torch.nn.Embedding(9, 5), torch.nn.Linear(5, 6)
+
+            def forward(self, features):
+                z = self.net(features)
+                q = self.codes((z[:, None] - self.codes.weight).square().sum(2).argmin(1))
+                commitment = (z - q.detach()).square().mean(1) + (z.detach() - q).square().mean(1)
+                return (self.back(z + (q - z).detach()) - features).square().mean(1) + commitment
+
+        class Rounded(Codes):
+            def forward(self, features):
+                z = self.net(features)
+                return (self.back(z + ((z * 3).round() / 3 - z).detach()) - features).square().mean(1)
+
+        class Chosen(Codes):
+            def forward(self, features):
+                return (self.back(F.gumbel_softmax(self.net(features), 0.7, hard=True)) - features).square().mean(1)
+
+        class Taught(Codes):
+            def forward(self, features):
+                with torch.no_grad():
+                    target, scale = self.back(self.net(features)[:, :5]).softmax(1), features[:, 0].exp()
+                return -(target[:, :5] * F.log_softmax(self.net(features), 1)).sum(1) * scale
+
+        class InPlace(WithLoss):
+            """What is computed of a detached view may not overwrite the value."""
+            def forward(self, features):
+                y = self.net(features)
+                return (y * y.detach().view(-1, 5, 1).relu().flatten(1)).sum(1) + (y.detach().tanh() * y).sum(1)
+        for model in (Codes(), Rounded(), Chosen(), Taught(), InPlace(None)):
+            with self.subTest(type(model).__name__):
+                self.check_model(model, torch.zeros(2, 6), computes_loss=True)
+        taught = gaccd_export.export(Taught(), torch.zeros(2, 6), self.dir / "taught")
+        self.assertEqual(list(taught.unused), ["codes.weight", "back.weight", "back.bias"])
+
     def test_without_targets(self):
         """An autoencoder whose noise is an input."""
         class Noisy(WithLoss):

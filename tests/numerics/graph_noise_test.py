@@ -20,6 +20,10 @@ class GraphNoise(ExportTest):
                 ("distribution", Autoencoder(lambda mean, log: torch.distributions.Normal(
                     mean, torch.exp(log / 2), validate_args=False).rsample()), torch.zeros(2, 6)),
                 ("in place", Autoencoder(lambda mean, log: mean + torch.zeros_like(log).normal_(0.5, 2)), torch.zeros(2, 6)),
+                ("relaxed", Autoencoder(lambda mean, log: torch.nn.functional.gumbel_softmax(mean, 0.5) * log), torch.zeros(2, 6)),
+                ("bits", Autoencoder(lambda mean, log: torch.bernoulli(mean.sigmoid()) * log), torch.zeros(2, 6)),
+                ("laplace", Autoencoder(lambda mean, log: torch.distributions.Laplace(
+                    mean, torch.exp(log), validate_args=False).rsample()), torch.zeros(2, 6)),
                 ("flow", Flow(), torch.zeros(2, 6)), ("diffusion", Diffusion(), torch.zeros(2, 3, 5, 5))):
             with self.subTest(model=name):
                 self.check_model(model, example, computes_loss=True)
@@ -51,6 +55,10 @@ class GraphNoise(ExportTest):
                 ("below 1", lambda x: (torch.randn(x.shape[0], EACH) < 1).float().mean(1), 0.841345, 0.365, 1),
                 ("rand", lambda x: torch.rand(x.shape[0], EACH).mean(1), 0.5, 12 ** -0.5, 0.5),
                 ("squares of rand", lambda x: torch.rand(x.shape[0], EACH).square().mean(1), 1 / 3, 0.3, 0.25),
+                ("exponential", lambda x: torch.empty(x.shape[0], EACH).exponential_(2).mean(1), 0.5, 0.5, 0.34657),
+                ("squares of exponential", lambda x: torch.empty(x.shape[0], EACH).exponential_().square().mean(1), 2, 20 ** 0.5, 0.480453),
+                ("uniform", lambda x: torch.empty(x.shape[0], EACH).uniform_(-1, 3).mean(1), 1, 4 * 12 ** -0.5, 1),
+                ("bernoulli", lambda x: torch.bernoulli(0.3 * x[:, :1].expand(-1, EACH)).mean(1), 0.3, 0.21 ** 0.5, 0),
                 ("integers", lambda x: torch.randint(-3, 5, (x.shape[0], EACH)).float().mean(1), 0.5, 5.25 ** 0.5, 1),
                 ("two draws", lambda x: (torch.randn(x.shape[0], EACH) * torch.randn(x.shape[0], EACH)).mean(1), 0, 1, 0),
                 ("neighbours", lambda x: (lambda z: (z[:, 1:] * z[:, :-1]).mean(1))(torch.randn(x.shape[0], EACH + 1)), 0, 1, 0)):

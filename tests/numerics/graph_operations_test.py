@@ -67,7 +67,7 @@ class GraphOperations(ExportTest):
         self.assertIn("as model(x)['out'] is", self.refusal_of(pixels, torch.randn(2, 3, 5, 5)))
         self.check_model(Calls(lambda m, x: m.pixels(x)["out"].flatten(2).transpose(1, 2), pixels=pixels), torch.randn(2, 3, 5, 5))
 
-    def test_gradients_that_forward_stops_are_refused(self):
+    def test_gradients_that_forward_stops(self):
         def without_gradient(m, y):
             with torch.inference_mode():
                 z = y * 2
@@ -78,8 +78,8 @@ class GraphOperations(ExportTest):
                 z = x * 2
             return m.fc(x + z)
         doubled = torch.inference_mode()(lambda y: y * 2)
-        for formula in (without_gradient, lambda m, y: y + doubled(y)):
-            self.assertRegex(self.refusal(formula), r"inference_mode\(\) over a trained parameter .* near .*_test.py:\d+$")
+        for formula in (without_gradient, lambda m, y: y + doubled(y), lambda m, y: y * torch.no_grad()(m.fc)(y[:, :1] * torch.ones(4))):
+            self.check_model(Calls(lambda m, x: formula(m, m.fc(x)), fc=torch.nn.Linear(4, 3)), torch.randn(2, 4))
         self.assertRegex(self.refusal(lambda m, y: y * (y * 1).detach_()), r"detach_\(\) of a trained .*_test.py:\d+$")
         self.check_model(Calls(of_data, fc=torch.nn.Linear(4, 3)), torch.randn(2, 4))
         with torch.inference_mode():

@@ -247,6 +247,14 @@ const GraphCase kShapeCases[] = {
        return DistanceToTargets(
            b, b.Apply(std::make_shared<Dropout>(options), {x, ids, b.Longs("update", {12})}));
      }},
+    {"uniform_noise",
+     [](GraphBench& b, const CaseSize& s) {
+       const ValueId x = Value(b, s, "x", {3 * s.rows, s.in});
+       const ValueId ids = b.Longs("sample_ids", {7, 1LL << 40, 0});
+       const DropoutOptions options{.probability = 1, .seed = 3, .layer = 5, .uniform = true};
+       return DistanceToTargets(
+           b, b.Apply(std::make_shared<Dropout>(options), {x, ids, b.Longs("update", {12})}));
+     }},
     {"embedding_with_padding",
      [](GraphBench& b, const CaseSize& s) {
        const ValueId ids = b.Ids("ids", {s.rows, 3}, s.out + 2);

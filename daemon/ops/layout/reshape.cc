@@ -32,4 +32,9 @@ Status Reshape::Gradient(GradientScope& scope) const {
                                 {scope.OutputGradient(0)});
 }
 
+OutputSpecs Detach::Infer(std::span<const ValueSpec> inputs) const {
+  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
+  return std::vector<ValueSpec>{inputs[0]};
+}
+
 }  // namespace gaccd

@@ -1,5 +1,6 @@
 // Reshape: the same elements in the same order with another shape, for example [B, T, D] <-> [B T,
 // D]. A view: no memory, no kernel, any type. The gradient restores the shape.
+// Detach: the same values, of which no gradient is computed, as torch.Tensor.detach(). A view, too.
 #pragma once
 
 #include <utility>
@@ -21,6 +22,14 @@ class Reshape : public Function {
 
  private:
   Shape shape_;
+};
+
+class Detach : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "detach"; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool is_view() const override { return true; }
+  [[nodiscard]] bool stops_gradient() const override { return true; }
 };
 
 }  // namespace gaccd

@@ -37,6 +37,11 @@ Result<DropoutPlaces> DropoutPlaces::Make(const std::vector<CutDimension>& cut,
   return places;
 }
 
+DropoutMask Dropout::MakeMask() const {
+  if (options_.uniform) return DropoutMask::Uniform(options_.probability);
+  return DropoutMask::For(static_cast<double>(options_.probability));
+}
+
 OutputSpecs Dropout::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 3));
   const ValueSpec& x = inputs[0];
@@ -53,9 +58,10 @@ OutputSpecs Dropout::Infer(std::span<const ValueSpec> inputs) const {
                          Name(ids.dtype), " ", ToString(ids.shape), " and ", ToString(x.shape)));
   }
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], {1}, "the number of the update", DType::kI64));
-  if (!(options_.probability >= 0 && options_.probability < 1)) {
-    return Status(ErrorKind::kConfig, StrCat("dropout: expected a probability in [0, 1), found ",
-                                             options_.probability));
+  const float p = options_.probability;
+  if (!(p >= 0 && (options_.uniform ? p <= 1 : p < 1))) {
+    return Status(ErrorKind::kConfig, StrCat("dropout: expected a probability in [0, 1",
+                                             options_.uniform ? "]" : ")", ", found ", p));
   }
   const std::int64_t samples = std::max<std::int64_t>(ids.shape[0], 1);
   if (!options_.cut.empty() && Elements(x.shape) > 0) {

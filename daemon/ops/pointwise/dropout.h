@@ -1,6 +1,7 @@
 // Dropout: y = x m, m = 0 with probability p, else 1 / (1 - p); dx = dy m: the same function. With
 // `whole_samples`, m is the same for all elements of a sample: stochastic depth (Huang et al.
-// 2016), where x is the output of a residual block.
+// 2016), where x is the output of a residual block. With `uniform`, m is uniform in (1 - p, 1 + p):
+// random numbers of which x is the mean, as it is in evaluation.
 // m depends only on the seed, the number of the update, the layer, the id of the sample and, unless
 // `whole_samples`, the position within the sample: not on the rank, the micro-batch or a restart.
 // The backward recomputes m, so nothing is kept.
@@ -11,16 +12,18 @@
 
 #include "daemon/autograd/function.h"
 #include "daemon/ops/function_row.h"
+#include "daemon/ops/pointwise/elementwise.h"
 #include "daemon/tensor/host_device.h"
 #include "daemon/tensor/shape.h"
 
 namespace gaccd {
 
 struct DropoutOptions {
-  float probability = 0;    // p, in [0, 1)
+  float probability = 0;    // p, in [0, 1); with `uniform` in [0, 1]
   std::uint64_t seed = 0;   // of the job
   std::uint64_t layer = 0;  // different for every dropout of a model
   bool whole_samples = false;
+  bool uniform = false;
   // Dimensions of a cut sample (a text without its padding), outermost first: an element uses its
   // position in the whole sample. Empty: not cut.
   std::vector<CutDimension> cut = {};
@@ -59,6 +62,7 @@ class Dropout : public Function {
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 
   [[nodiscard]] const DropoutOptions& options() const { return options_; }
+  [[nodiscard]] DropoutMask MakeMask() const;  // without the layer
 
  private:
   DropoutOptions options_;

@@ -1,16 +1,16 @@
 #include "collectives/base/simd.h"
 #include "daemon/ops/call_kernel.h"
 #include "daemon/ops/pointwise/dropout.h"
-#include "daemon/ops/pointwise/elementwise.h"
 
 namespace gaccd {
 namespace {
 
 using Call = CallKernel::Call;
 
-// Elements whose position in their sample begins at 2 `pair`. y may alias x.
+// Elements whose position in their sample begins at 2 `pair`. y may alias x. `mask` is a copy, as y
+// could alias it.
 GACCD_SIMD_CLONES
-void DropPairs(const DropoutMask& mask, std::uint64_t key, std::int64_t pair, const float* x,
+void DropPairs(const DropoutMask mask, std::uint64_t key, std::int64_t pair, const float* x,
                std::int64_t elements, float* y) {
   const std::int64_t pairs = elements / 2;
   GACCD_INDEPENDENT_ITERATIONS
@@ -41,13 +41,14 @@ void ScaleSample(float factor, const float* x, std::int64_t elements, float* y) 
 }  // namespace
 
 KernelResult MakeDropoutCpu(const KernelRequest& request) {
-  const DropoutOptions options = static_cast<const Dropout&>(request.function).options();
-  const auto kept = DropoutMask::For(static_cast<double>(options.probability));
+  const auto& dropout = static_cast<const Dropout&>(request.function);
+  const DropoutOptions options = dropout.options();
+  const DropoutMask drawn = dropout.MakeMask();
   const std::int64_t samples = request.inputs[1].shape[0];
   const std::int64_t elements = Elements(request.inputs[0].shape) / samples;
   GACCD_ASSIGN_OR_RETURN(const DropoutPlaces places, DropoutPlaces::Make(options.cut, elements));
-  return MakeCall(request, [options, kept, samples, elements, places](const Call& c) {
-    DropoutMask mask = kept;
+  return MakeCall(request, [options, drawn, samples, elements, places](const Call& c) {
+    DropoutMask mask = drawn;
     const auto update = static_cast<std::uint64_t>(*c.in<std::int64_t>(2));
     mask.layer = StreamKey(StreamKey(options.seed, update), options.layer);
     for (std::int64_t b = 0; b < samples; ++b) {

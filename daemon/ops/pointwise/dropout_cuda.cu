@@ -3,7 +3,6 @@
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/pointwise/dropout.h"
-#include "daemon/ops/pointwise/elementwise.h"
 #include "daemon/tensor/float_types.h"
 
 namespace gaccd {
@@ -54,25 +53,25 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 KernelResult MakeDropoutCuda(const CudaRequest& request) {
-  const DropoutOptions options = static_cast<const Dropout&>(request.function).options();
+  const auto& dropout = static_cast<const Dropout&>(request.function);
+  const DropoutOptions options = dropout.options();
   const std::int64_t samples = request.inputs[1].shape[0];
   const std::int64_t elements = request.elements() / samples;
   const std::int64_t parts = BlocksFor(elements, 2 * kThreads * kPairsPerThread);
   const LaunchShape shape{static_cast<unsigned>(samples * parts), kThreads};
   GACCD_ASSIGN_OR_RETURN(const DropoutPlaces places, DropoutPlaces::Make(options.cut, elements));
-  return MakeTypedCall(request, [=, stream = request.on.stream,
-                                 mask = DropoutMask::For(static_cast<double>(options.probability))](
-                                    auto t, const Call& c) {
-    using T = decltype(t);
-    if (places.width != elements) {
-      return Launch(CutDropoutKernel<T>, shape, stream, "dropout", c.in<T>(0),
-                    c.in<std::int64_t>(1), c.in<std::int64_t>(2), elements, parts, mask,
-                    options.seed, options.layer, places, c.out<T>(0));
-    }
-    return Launch(DropoutKernel<T>, shape, stream, "dropout", c.in<T>(0), c.in<std::int64_t>(1),
-                  c.in<std::int64_t>(2), elements, parts, mask, options.seed, options.layer,
-                  options.whole_samples, c.out<T>(0));
-  });
+  return MakeTypedCall(
+      request, [=, stream = request.on.stream, mask = dropout.MakeMask()](auto t, const Call& c) {
+        using T = decltype(t);
+        if (places.width != elements) {
+          return Launch(CutDropoutKernel<T>, shape, stream, "dropout", c.in<T>(0),
+                        c.in<std::int64_t>(1), c.in<std::int64_t>(2), elements, parts, mask,
+                        options.seed, options.layer, places, c.out<T>(0));
+        }
+        return Launch(DropoutKernel<T>, shape, stream, "dropout", c.in<T>(0), c.in<std::int64_t>(1),
+                      c.in<std::int64_t>(2), elements, parts, mask, options.seed, options.layer,
+                      options.whole_samples, c.out<T>(0));
+      });
 }
 
 }  // namespace gaccd

@@ -131,26 +131,38 @@ struct DropoutMask {
   std::uint64_t layer = 0;      // StreamKey(StreamKey(seed, update), layer)
   std::uint32_t threshold = 0;  // probability * 2^32
   float scale = 1;              // 1 / (1 - probability)
+  float spread = 0;             // not 0: uniform in (1 - spread, 1 + spread) instead
 
-  // Mask without the layer. REQUIRES: 0 <= probability < 1.
+  // Masks without the layer. REQUIRES: 0 <= probability < 1; 0 <= spread <= 1.
   [[nodiscard]] static DropoutMask For(double probability) {
-    return {0, static_cast<std::uint32_t>(probability * 0x1p32),
-            static_cast<float>(1 / (1 - probability))};
+    return {.threshold = static_cast<std::uint32_t>(probability * 0x1p32),
+            .scale = static_cast<float>(1 / (1 - probability))};
   }
+  [[nodiscard]] static DropoutMask Uniform(float spread) { return {.spread = spread}; }
   [[nodiscard]] GACCD_HOST_DEVICE std::uint64_t SampleKey(std::int64_t sample) const {
     return StreamKey(layer, static_cast<std::uint64_t>(sample));
   }
   // Factors of the elements 2 pair and 2 pair + 1 of a sample.
   [[nodiscard]] GACCD_HOST_DEVICE float First(std::uint64_t key, std::int64_t pair) const {
-    const std::uint64_t bits = StreamValue(key, static_cast<std::uint64_t>(pair));
-    return static_cast<std::uint32_t>(bits) < threshold ? 0.0F : scale;
+    return Factor(static_cast<std::uint32_t>(StreamValue(key, static_cast<std::uint64_t>(pair))));
   }
   [[nodiscard]] GACCD_HOST_DEVICE float Second(std::uint64_t key, std::int64_t pair) const {
     const std::uint64_t bits = StreamValue(key, static_cast<std::uint64_t>(pair));
-    return static_cast<std::uint32_t>(bits >> 32) < threshold ? 0.0F : scale;
+    return Factor(static_cast<std::uint32_t>(bits >> 32));
   }
   [[nodiscard]] GACCD_HOST_DEVICE float At(std::uint64_t key, std::int64_t place) const {
     return place % 2 == 0 ? First(key, place / 2) : Second(key, place / 2);
+  }
+
+ private:
+  [[nodiscard]] GACCD_HOST_DEVICE float Factor(std::uint32_t bits) const {
+    if (spread > 0) {
+      // The middle of one of 2^23 equal parts of (-1, 1), which f32 represents, as it does 1 plus
+      // it.
+      const auto part = static_cast<std::int32_t>(bits >> 9);
+      return 1 + spread * (static_cast<float>(2 * part + 1 - (1 << 23)) * 0x1p-23F);
+    }
+    return bits < threshold ? 0.0F : scale;
   }
 };
 

@@ -81,6 +81,27 @@ TEST(ExecutorTest, ParameterUsedTwiceGetsBothGradients) {
   }
 }
 
+// z = y + relu(y) without the second gradient: that of z against a target that is a constant, as
+// if relu(y) were one. The view is read after y, which relu may not overwrite.
+TEST(ExecutorTest, DetachedValueHasNoGradient) {
+  const auto gradient = [](bool detached) {
+    GraphBench bench;
+    const ValueId x = bench.Input("x", {5, 3});
+    const ValueId w = bench.Parameter("w", {4, 3});
+    const ValueId y = bench.Apply(std::make_shared<Linear>(), {x, w});
+    const ValueId same = bench.Input("w0", {4, 3}, Copy(bench.parameter("w")));
+    const ValueId constant = detached ? bench.Apply(std::make_shared<Detach>(), {y})
+                                      : bench.Apply(std::make_shared<Linear>(), {x, same});
+    const ValueId relu = bench.Apply(std::make_shared<Relu>(), {constant});
+    const ValueId z = bench.Apply(std::make_shared<Add>(), {y, relu});
+    bench.PrepareTraining(
+        bench.Apply(std::make_shared<MeanSquaredError>(), {z, bench.Input("t", {5, 4})}));
+    bench.Run();
+    return Copy(bench.gradient("w"));
+  };
+  EXPECT_EQ(gradient(true), gradient(false));
+}
+
 // The gradient that is reported ready has its final value, also one that two nodes add to.
 TEST(ExecutorTest, ReportsEachGradientOnceWhenComplete) {
   GraphBench bench;

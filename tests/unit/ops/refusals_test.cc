@@ -168,6 +168,8 @@ TEST(RefusalsTest, Dropout) {
   for (const float p : {-0.1F, 1.0F, std::nanf("")}) {
     ExpectRefused(Dropout({.probability = p}), {FloatSpec({8, 2}), ids, update}, "[0, 1)");
   }
+  ExpectRefused(Dropout({.probability = 1.1F, .uniform = true}), {FloatSpec({8, 2}), ids, update},
+                "[0, 1], found 1.1");
 }
 
 }  // namespace

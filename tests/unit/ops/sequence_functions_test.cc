@@ -118,6 +118,33 @@ TEST(DropoutTest, KeepsMean) {
   }
 }
 
+TEST(DropoutTest, UniformFactors) {
+  const DropoutOptions options{.probability = 0.5F, .seed = 1, .layer = 2, .uniform = true};
+  const std::vector<float> mask = Mask({1, 2}, 0, options, 100, 501);
+  double sum = 0;
+  double squares = 0;
+  std::array<int, 10> tenths = {};
+  for (const float value : mask) {
+    ASSERT_TRUE(value > 0.5F && value < 1.5F) << value;
+    sum += static_cast<double>(value);
+    squares += std::pow(static_cast<double>(value) - 1, 2);
+    ++tenths[static_cast<std::size_t>((value - 0.5F) * 10)];
+  }
+  const auto count = static_cast<double>(mask.size());
+  const double deviation = 1 / std::sqrt(12);
+  EXPECT_NEAR(sum / count, 1, 4 * deviation / std::sqrt(count));
+  EXPECT_NEAR(squares / count, 1.0 / 12, 4 * 0.0745 / std::sqrt(count));
+  for (const int found : tenths) EXPECT_NEAR(found, count / 10, 4 * std::sqrt(0.09 * count));
+  // The same values by sample, in a part of it, and for the largest spread.
+  const std::vector<float> second = Mask({2}, 0, options, 100, 501);
+  EXPECT_EQ(second, std::vector<float>(mask.begin() + 50'100, mask.end()));
+  DropoutOptions part = options;
+  part.cut = {{7, 100}, {3, 501}};
+  EXPECT_EQ(Mask({2}, 0, part, 7, 3)[5 * 3 + 2], second[5 * 501 + 2]);
+  part = {.probability = 1, .seed = 1, .layer = 2, .uniform = true};
+  EXPECT_FLOAT_EQ(Mask({2}, 0, part, 1, 2)[1], 2 * (second[1] - 0.5F));
+}
+
 TEST(DropoutTest, WholeSamplesAreDroppedOrKept) {
   constexpr std::int64_t kSamples = 2000;
   const DropoutOptions options{.probability = 0.3F, .seed = 4, .layer = 1, .whole_samples = true};

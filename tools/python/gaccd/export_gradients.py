@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import traceback
 from typing import Any, Iterator
@@ -132,27 +133,44 @@ def gives_integers_alone(node: Any) -> bool:
     return True
 
 
-def check_no_grad(model: torch.nn.Module, program: Any) -> None:
-    """Refuses models that stop gradients. Called before decompositions, which remove the marks."""
+def _detach_outputs(region: Any) -> bool:
+    """Detaches what no_grad computes; whether that can be done."""
+    values = list(region.users)
+    if not all(one.target is operator.getitem and all(user.op != "output" for user in one.users) for one in values):
+        return False
+    for one in values:
+        if not is_discrete(one):
+            with region.graph.inserting_after(one):
+                detached = region.graph.call_function(torch.ops.aten.detach.default, (one,))
+            detached.meta = dict(one.meta)
+            one.replace_all_uses_with(detached, delete_user_cb=lambda user, made=detached: user is not made)
+    return True
+
+
+def detach_no_grad(model: torch.nn.Module, program: Any) -> None:
+    """Detaches the outputs of no_grad, and refuses what stops gradients otherwise. Called before decompositions, which remove the marks."""
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     parameters = program.graph_signature.inputs_to_parameters
+    spectral = any(type(one).__name__ in ("SpectralNorm", "_SpectralNorm")
+                   for module in model.modules() for one in (module, *module._forward_pre_hooks.values()))
     depends: set[Any] = set()  # nodes that depend on trained parameters
-    for node in program.graph.nodes:
+    for node in list(program.graph.nodes):
         if parameters.get(node.name) in trained or depends.intersection(node.all_input_nodes):
             depends.add(node)
         if node not in depends:
             continue
         if str(node.target).startswith("aten.detach_."):
-            raise _stopped("Tensor.detach_() of", model, node)
-        if "set_grad_enabled" in str(node.target) and node.args[0] is False and not (len(node.args) > 1 and gives_integers_alone(node)):
-            users = [one for one in program.graph.nodes if node in one.all_input_nodes]
-            raise _stopped("torch.no_grad() or inference_mode() over", model, users[0] if users and not source_location(node) else node)
+            raise _stopped("Tensor.detach_() of", "detach() gives a new value instead", node)
+        if "set_grad_enabled" not in str(node.target) or node.args[0] is not False:
+            continue
+        users = [one for one in program.graph.nodes if node in one.all_input_nodes]
+        where = users[0] if users and not source_location(node) else node
+        if spectral:
+            raise _stopped("torch.no_grad() over", "spectral_norm changes its vectors in each forward; weight_norm of "
+                           "torch.nn.utils.parametrizations does not", where)
+        if len(node.args) < 2 or not _detach_outputs(node):
+            raise _stopped("torch.no_grad() or inference_mode() over", "an output of forward needs a gradient", where)
 
 
-def _stopped(what: str, model: torch.nn.Module, node: Any) -> ExportError:
-    spectral = any(type(one).__name__ in ("SpectralNorm", "_SpectralNorm")
-                   for module in model.modules() for one in (module, *module._forward_pre_hooks.values()))
-    way = ("spectral_norm changes its vectors in each forward; weight_norm of torch.nn.utils.parametrizations does not" if spectral
-           else "freeze parameters by requires_grad_(False) instead")
-    return ExportError(f"{what} a trained parameter or what depends on one: gaccd cannot stop a gradient; {way}; "
-                       f"near {source_location(node) or 'an unknown line'}")
+def _stopped(what: str, way: str, node: Any) -> ExportError:
+    return ExportError(f"{what} a trained parameter or what depends on one: {way}; near {source_location(node) or 'an unknown line'}")

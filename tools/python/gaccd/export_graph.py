@@ -7,7 +7,7 @@ from typing import Any, Iterator, Mapping
 
 import torch
 
-from .export_types import HIDDEN, SAMPLES, Complex, ExportError, Input, Node, Refused, SampleMask, Uniform, is_discrete, is_random, source_location
+from .export_types import HIDDEN, SAMPLES, Complex, ExportError, Input, Node, Refused, SampleMask, Uniform, is_detached, is_discrete, is_random, source_location
 
 MAX_CONSTANT = 1 << 24  # values
 MAX_FLOAT = torch.finfo(torch.float32).max
@@ -84,7 +84,7 @@ class GraphBuilder:
             return self._uniform_name(node, value)
         if isinstance(value, (SampleMask, Uniform)):
             raise self.refuse(value.drawn, "draws random numbers that become a mask, which is used other than to drop values; gaccd draws "
-                                           "those of dropout, rand, randn and randint, by sample, and no others")
+                                           "those of dropout, rand, randn, randint, bernoulli and exponential, by sample, and no others")
         raise self.refuse(node, "takes complex values" if isinstance(value, Complex) else f"takes {value!r}, expected a value")
 
     @property
@@ -417,7 +417,7 @@ class GraphBuilder:
         reached, left = set(), [self.output_node]
         while left:
             node = left.pop()
-            if node not in reached and not is_discrete(node):
+            if node not in reached and not is_discrete(node) and not is_detached(node):
                 reached.add(node)
                 left += node.all_input_nodes
         return {self._names[node] for node in reached if node.op == "placeholder" and isinstance(self._names[node], str)}

@@ -22,7 +22,7 @@ def _same(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 def _detach(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     if graph.depends_on_trained(node) and not gives_integers_alone(node):
-        raise graph.refuse(node, "stops a gradient, which gaccd cannot; freeze parameters by requires_grad_(False) instead")
+        return Node("detach", [graph.value_name(node, a["self"])], {})
     return graph.raw_value_name(node, node.args[0])
 
 

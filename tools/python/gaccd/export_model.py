@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from .export_evaluation import difference_in_evaluation
 from .export_experts import all_experts, experts_advice
-from .export_gradients import check_no_grad, refuse_own_gradients
+from .export_gradients import detach_no_grad, refuse_own_gradients
 from .export_graph import PREDICTIONS, GraphBuilder
 from .export_lengths import Reference, max_magnitude, shorter_graphs
 from .export_ops import WHOLE_OPS
@@ -202,7 +202,7 @@ def _traced(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict
         raise
     except Exception as error:  # any type, depending on the version of PyTorch
         raise ExportError(f"torch.export cannot follow the model: {reason(error, model)}") from error
-    check_no_grad(model, program)
+    detach_no_grad(model, program)
     decompositions = torch.export.default_decompositions()
     for op in WHOLE_OPS:
         decompositions.pop(op, None)

@@ -1,6 +1,6 @@
-"""Random numbers of forward, composed of dropout, which draws by sample: the same on any number of ranks and after a restart.
+"""Random numbers of forward, drawn by sample as dropout is: the same on any number of ranks and after a restart.
 
-Evaluation has their means, as that of dropout has: 0.5 for rand, 0 for randn, the middle for randint.
+Evaluation has what rand gives at 0.5, as that of dropout has the mean: 0 for randn, the middle for randint, the median for exponential.
 """
 
 from __future__ import annotations
@@ -13,22 +13,17 @@ from torch.overrides import TorchFunctionMode
 
 from .export_convert import Arguments, Converted, Converter, constant_number, full, scaled, shifted
 from .export_graph import GraphBuilder
-from .export_types import Node, Uniform
+from .export_types import Node, SampleMask, Uniform
 
-BITS = 23  # float32 represents the middle of each of 2^23 parts of (0, 1)
 MOST_INTEGERS = 2 ** 16  # each of which has nearly the same number of parts
 
 
 def uniform(graph: GraphBuilder, node: Any) -> str:
-    """Numbers in (0, 1) of the shape of `node`, from BITS random bits each."""
+    """Numbers in (0, 1) of the shape of `node`: the middle of one of 2^23 equal parts."""
     sizes = graph.sizes(node)
     if min(sizes, default=0) < 0 <= sizes[0]:
         raise graph.refuse(node, f"draws random numbers of the shape {graph.shape(node)}, expected samples in the first dimension")
-    half, total = full(graph, node, 0.5, sizes), ""
-    for bit in range(1, BITS + 1):
-        drawn = scaled(graph, node, graph.emit(node, Node("dropout", [half], {"p": 0.5})), 0.5 ** bit)
-        total = graph.emit(node, Node("add", [total, drawn], {})) if total else drawn
-    return shifted(graph, node, total, 0.5 ** (BITS + 1))
+    return graph.emit(node, Node("uniform_noise", [full(graph, node, 0.5, sizes)], {"p": 1.0}))
 
 
 def _standard_normal(graph: GraphBuilder, node: Any) -> str:
@@ -64,29 +59,68 @@ def _integers(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     return shifted(graph, node, parts, low)
 
 
+def _exponential(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    logarithm = graph.emit(node, Node("log", [uniform(graph, node)], {}))
+    return scaled(graph, node, logarithm, -1 / (a["lambd"] if "lambd" in a else 1))
+
+
+def _uniform(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    least, most = (a[name] if name in a else default for name, default in (("from", 0.0), ("to", 1.0)))
+    return shifted(graph, node, scaled(graph, node, uniform(graph, node), most - least), least)
+
+
+def _bernoulli(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """1 with the probability p, a number (then usually a mask that drops values) or `self`, a tensor."""
+    if "p" not in a:
+        difference = Node("add", [uniform(graph, node), scaled(graph, node, graph.value_name(node, a["self"]), -1)], {})
+        return Node("less", [graph.emit(node, difference)], {"than": 0.0})
+    if not isinstance(a["p"], float) or not 0 < a["p"] <= 1:
+        raise graph.refuse(node, "draws with a probability that is no number in (0, 1]")
+    return SampleMask(a["p"], 1.0, node)
+
+
+def _gumbel_softmax(logits: torch.Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> torch.Tensor:
+    """torch.nn.functional.gumbel_softmax for equal draws."""
+    y = (logits / tau).softmax(dim)
+    return torch.zeros_like(y).scatter_(dim, y.argmax(dim, keepdim=True), 1.0) - y.detach() + y if hard else y
+
+
 class MeanDraws(TorchFunctionMode):
-    """randn, normal, randint and, if `uniform`, rand give their means, as in an evaluation by gaccd."""
+    """randn, normal, randint and, if `uniform`, rand and what is computed of it give what they have in an evaluation by gaccd."""
     def __init__(self, uniform: bool = True) -> None:
         super().__init__()
         self._uniform = uniform
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = dict(kwargs or {}), getattr(function, "__name__", "")
+        if name == "gumbel_softmax":  # draws inside, where this mode is off
+            with self:
+                return _gumbel_softmax(*args, **kwargs)
         result = function(*args, **kwargs)
+
+        def given(place: int, key: str, default: float) -> Any:
+            return kwargs.get(key, args[place] if len(args) > place else default)
         if name in ("randint", "randint_like"):
-            given = [one for one in (*args, kwargs.get("low"), kwargs.get("high")) if isinstance(one, int)]
-            return torch.full_like(result, (given[0] + given[1] if len(given) > 1 else given[0]) // 2)
+            limits = [one for one in (*args, kwargs.get("low"), kwargs.get("high")) if isinstance(one, int)]
+            return torch.full_like(result, (limits[0] + limits[1] if len(limits) > 1 else limits[0]) // 2)
         if name in ("rand", "rand_like") and self._uniform:
             return torch.full_like(result, 0.5)
         if name in ("randn", "randn_like"):
             return torch.zeros_like(result)
         if name == "normal":
-            return torch.zeros_like(result) + kwargs.get("mean", (*args, 0.0)[0])
-        return result.fill_(kwargs.get("mean", (*args, 0.0)[1])) if name == "normal_" else result
+            return torch.zeros_like(result) + given(0, "mean", 0.0)
+        if name == "bernoulli" and "p" not in kwargs and len(args) == 1:
+            return (args[0] > 0.5).to(result.dtype)
+        if name == "normal_":
+            return result.fill_(given(1, "mean", 0.0))
+        if name == "uniform_":
+            return result.fill_((given(1, "from", 0.0) + given(2, "to", 1.0)) / 2)
+        return result.fill_(math.log(2) / given(1, "lambd", 1.0)) if name == "exponential_" else result
 
 
 NOISE: dict[str, Converter] = {
     **dict.fromkeys(("rand", "rand_like"), _rand),
     **dict.fromkeys(("randint", "randint_like"), _integers),
+    "exponential": _exponential, "uniform": _uniform, "bernoulli": _bernoulli,
     **dict.fromkeys(("randn", "randn_like", "normal", "normal_functional"), _normal),
 }

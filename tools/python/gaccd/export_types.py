@@ -67,6 +67,10 @@ def is_discrete(node: Any) -> bool:
     return isinstance(value, torch.Tensor) and not value.is_floating_point() and not value.is_complex()
 
 
+def is_detached(node: Any) -> bool:
+    return str(node.target) == "aten.detach.default"
+
+
 def is_random(node: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 

@@ -148,12 +148,6 @@ def _div(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     return Node("scale", input_names(graph, node, x), {"factor": 1 / number})
 
 
-def _bernoulli(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    if not isinstance(a["p"], float) or not 0 < a["p"] <= 1:
-        raise graph.refuse(node, "draws with a probability that is no number in (0, 1]")
-    return SampleMask(a["p"], 1.0, node)
-
-
 def _compare(op: str, negated: bool = False, exchanged: bool = False) -> Converter:
     """Computes x op y as (x - y) op 0. negated: not (x op y); exchanged: y op x."""
     key = "to" if op == "equal" else "than"
@@ -363,7 +357,7 @@ VALUES: dict[str, Converter] = {
     "hardtanh": _limits("hardtanh", "min_val", "max_val"), "clamp": _limits(CLAMP, "min", "max"),
     "clamp_min": _limits(CLAMP, "min", ""), "clamp_max": _limits(CLAMP, "", "max"),
     "gelu": _gelu, "leaky_relu": _leaky_relu, "pow": _pow, "add": _add(1), "sub": _add(-1), "rsub": _add(-1, True),
-    "mul": _mul, "div": _div, "bernoulli": _bernoulli, "where": _where, "cumsum": _cumsum, "any": _any,
+    "mul": _mul, "div": _div, "where": _where, "cumsum": _cumsum, "any": _any,
     "linalg_vector_norm": _vector_norm, "sum": _sum("sum"), "mean": _sum("mean"), "_to_copy": _to_copy,
     "eq": _compare("equal"), "ne": _compare("equal", negated=True), "lt": _compare("less"),
     "ge": _compare("less", negated=True), "gt": _compare("less", exchanged=True),

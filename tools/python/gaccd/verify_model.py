@@ -369,7 +369,7 @@ class _Compared:
             os.mkdir(os.path.join(folder, "model"))
             shutil.copy(os.path.join(self.path, "weights.safetensors"), os.path.join(folder, "model"))
             with open(os.path.join(folder, "model", "graph.txtpb"), "w", encoding="utf-8") as file:
-                file.write(re.sub(r'(op: "drop\w+"\n[^\n]*\n  attribute { name: "p" number: )[^ ]+', r"\g<1>0.0", self.graph))
+                file.write(re.sub(r'(op: "(?:drop\w+|uniform_noise)"\n[^\n]*\n  attribute { name: "p" number: )[^ ]+', r"\g<1>0.0", self.graph))
             _save(folder, self.inputs, tensors, labels)
             loss = "output" if labels is None else "softmax_cross_entropy" if classes else "mean_squared_error"
             return _in_gaccd(folder, self.weights, self.samples, _data_text(self.inputs, labels, classes), loss, trained,
