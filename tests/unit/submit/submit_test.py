@@ -271,11 +271,15 @@ class Submit(unittest.TestCase):
         self.submit("--run=r", "--chain=2")
         self.assertEqual(self.jobs(self.runs / "r"), ["17,18"])
 
-    def test_ranks_count_on_the_time_after_sigterm_if_that_is_the_signal(self):
-        said = self.submit("--run=r", "--dry-run", "--time=1:00:00", "--stop-signals=TERM", "--term-budget=7").stdout
-        self.assertIn("\n#SBATCH --signal=TERM@300\n", said)
-        self.assertRegex(said, "submit.txtpb['\"]* --term-budget=300 .*--term-budget=7")
-        self.assertNotIn("--term-budget", self.submit("--run=r", "--dry-run").stdout)
+    def test_sigterm_does_not_announce_the_end_of_the_job(self):
+        """After it, as from scancel, the ranks expect SIGKILL within --term-budget."""
+        script = self.submit("--run=r", "--dry-run", "--time=1:00:00", "--stop-signals=TERM").stdout
+        self.assertNotIn("--signal", script)
+        self.assertNotIn("--term-budget", script)
+        self.assertIn("\n# No signal before the end: SIGTERM is also that of scancel", script)
+        script = self.submit("--run=r", "--dry-run", "--time=1:00:00", "--stop-signals=TERM,XCPU", "--term-budget=7").stdout
+        self.assertIn("\n#SBATCH --signal=XCPU@300\n", script)
+        self.assertIn("--term-budget=7", script)
 
     def test_the_error_of_sbatch_is_reported(self):
         said = self.submit("--run=a", FAILS_AT="1", code=71)
