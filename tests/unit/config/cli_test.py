@@ -79,8 +79,11 @@ class TrainTest(unittest.TestCase):
 
     def test_without_a_folder_only_explicit_requests_are_refused(self):
         self.assertEqual(self.train().returncode, 0)
-        done = self.train("--save-every-seconds=600")
-        self.assertEqual((done.returncode, "--run-dir" in done.stderr), (64, True), done.stderr)
+        for flag in ("--save-every-seconds=600", "--keep=2", "--keep-every=9", "--failed-saves=1", "--group-access"):
+            done = self.train(flag)
+            self.assertEqual((done.returncode, "--run-dir" in done.stderr), (64, True), done.stderr)
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(self.train("--group-access", f"--save-weights={folder}/w").returncode, 0)
 
 
 class PlanTest(unittest.TestCase):
