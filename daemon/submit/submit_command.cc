@@ -121,9 +121,9 @@ Result<SignalLead> FindLead(const Flags& flags, const PlannedSubmission& submiss
   return lead;
 }
 
-// The signal with which SLURM announces the end of the job: SIGUSR2, or the first of `stops` that is
-// not SIGTERM. After SIGTERM, as from scancel, the ranks expect SIGKILL within --term-budget, not at
-// the job's end. Empty: none.
+// The signal with which SLURM announces the end of the job: SIGUSR2, or the first of `stops` that
+// is not SIGTERM. After SIGTERM, as from scancel, the ranks expect SIGKILL within --term-budget,
+// not at the job's end. Empty: none.
 std::optional<int> AnnouncingSignal(const std::vector<int>& stops) {
   if (std::ranges::find(stops, SIGUSR2) != stops.end()) return SIGUSR2;
   const auto first = std::ranges::find_if(stops, [](int signal) { return signal != SIGTERM; });
