@@ -343,6 +343,11 @@ class Submit(unittest.TestCase):
         self.submit("--run=r", "--time=1:00:00", "--partition=main", "--", "-q", "high", "--mem=0", **user)
         seen = [line for line in self.log("variables") if line.startswith("SBATCH_")]
         self.assertEqual(seen, ["SBATCH_RESERVATION=night"])
+        gpus = {"SBATCH_GPUS": "4", "SBATCH_CLUSTERS": "other", "SBATCH_MEM_PER_CPU": "1", "SBATCH_GPUS_PER_TASK": "2"}
+        self.submit("--run=g", "--device=cuda", "--", "-M", "here", "--mem=0", **gpus)
+        self.assertNotIn("SBATCH_", "\n".join(self.log("variables")))
+        self.submit("--run=c", "--device=cpu", **gpus)
+        self.assertIn("SBATCH_CLUSTERS=other", self.log("variables"), "the script names no cluster")
         self.submit("--run=s", **user)
         self.assertIn("SBATCH_PARTITION=long", self.log("variables"), "the script has no partition")
 
