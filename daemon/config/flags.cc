@@ -181,6 +181,17 @@ Status CheckMicroBatch(const Flags& flags) {
   return {};
 }
 
+// kUsage for the limit of a choice that is not made.
+Status CheckBadRecordQuota(const Flags& flags) {
+  const bool given = flags.bad_record_quota != FlagsSpec().bad_record_quota;
+  if (!given || flags.on_bad_record == OnBadRecord::kSkip ||
+      !FindFlag("bad-record-quota")->IsAcceptedBy(flags.verb)) {
+    return {};
+  }
+  return {ErrorKind::kUsage,
+          "--bad-record-quota is the limit of --on-bad-record=skip, which is not set"};
+}
+
 void ForwardToTrain(const FlagValue& flag, bool array, Flags& flags) {
   constexpr std::string_view kSetByScript[] = {"job", "config", "run-dir", "local-ranks"};
   if (Contains(kSetByScript, flag.name) || IsSwept(flag, array)) return;
@@ -246,6 +257,7 @@ Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& e
   GACCD_RETURN_IF_ERROR(CheckVerbFlags(given.flags, flags.verb));
   GACCD_RETURN_IF_ERROR(CheckFormat(flags));
   GACCD_RETURN_IF_ERROR(CheckMicroBatch(flags));
+  GACCD_RETURN_IF_ERROR(CheckBadRecordQuota(flags));
   PlanLocalRanks(flags);
   return flags;
 }

@@ -135,7 +135,7 @@ Status RequireExact(const BatchSpec& batch, const Plan& plan) {
   return {};
 }
 
-std::vector<std::string> RoundingWarnings(const BatchSpec& batch, const Plan& plan) {
+std::vector<std::string> BatchWarnings(const BatchSpec& batch, const Plan& plan) {
   const auto plans = StagePlans(batch, plan);
   if (!plans.ok()) return {};
   std::vector<std::string> warnings;
@@ -148,6 +148,12 @@ std::vector<std::string> RoundingWarnings(const BatchSpec& batch, const Plan& pl
         "--rounding=", Name(request.rounding), ": an update has ", one.effective_batch(),
         " samples, the target is ", request.target_batch,
         raised ? "; it has at least one base batch" : "", "; --rounding=exact gives the target"));
+  }
+  const bool other = batch.reference > 0 && batch.reference != plan.request().target_batch;
+  if (batch.lr_rule == LrRule::kNone && other) {
+    warnings.push_back(StrCat("--reference-batch=", batch.reference,
+                              " is ignored: no rule scales the learning rate; --lr-rule=linear or "
+                              "sqrt does"));
   }
   return warnings;
 }

@@ -37,7 +37,7 @@ using PlanChooser = std::function<Result<Plan>(const Job& job, const Plan& one_s
 [[nodiscard]] Status RequireExact(const BatchSpec& batch, const Plan& plan);
 
 // One line for each target (of a schedule: of each stage) from which --rounding makes the effective
-// batch differ.
-[[nodiscard]] std::vector<std::string> RoundingWarnings(const BatchSpec& batch, const Plan& plan);
+// batch differ, and one for a reference batch that no learning-rate rule uses.
+[[nodiscard]] std::vector<std::string> BatchWarnings(const BatchSpec& batch, const Plan& plan);
 
 }  // namespace gaccd

@@ -152,7 +152,7 @@ Result<std::string> PlanRuns(const Flags& flags, const PlannedSubmission& submis
     GACCD_RETURN_IF_ERROR(check(output.job, output.plan));
     if (!line.empty()) continue;
     line = PlanLine(output.plan, with.micro_batch_auto);
-    for (const std::string& warning : RoundingWarnings(output.job.batch, output.plan)) {
+    for (const std::string& warning : BatchWarnings(output.job.batch, output.plan)) {
       LogWarning(warning);
     }
   }

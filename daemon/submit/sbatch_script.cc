@@ -99,14 +99,28 @@ std::string Render(const SbatchScript& script) {
 }
 
 std::vector<std::string> OverridingVariables(const SbatchScript& script) {
-  // Of the options whose variables have other names, or that have a letter.
+  // Of the options whose variables have other names, that have a letter, or that variables of other
+  // options would replace or contradict.
+  static const std::vector<std::string> kMemory = {"MEM_PER_NODE", "MEM_PER_CPU", "MEM_PER_GPU"};
+  static const std::vector<std::string> kGpus = {"GPUS_PER_NODE", "GPUS", "GPUS_PER_TASK",
+                                                 "GPUS_PER_SOCKET"};
   static const std::map<std::string_view, std::vector<std::string>> kOthers = {
       {"array", {"ARRAY_INX"}},
-      {"mem", {"MEM_PER_NODE"}},
+      {"gpus", kGpus},
+      {"gpus-per-node", kGpus},
+      {"mem", kMemory},
+      {"mem-per-cpu", kMemory},
+      {"mem-per-gpu", kMemory},
+      {"switches", {"REQ_SWITCH"}},
       {"time", {"TIMELIMIT"}},
       {"-A", {"ACCOUNT"}},
       {"-C", {"CONSTRAINT"}},
+      {"-G", kGpus},
       {"-J", {"JOB_NAME"}},
+      {"-M", {"CLUSTERS"}},
+      {"-e", {"ERROR"}},
+      {"-m", {"DISTRIBUTION"}},
+      {"-o", {"OUTPUT"}},
       {"-p", {"PARTITION"}},
       {"-q", {"QOS"}},
       {"-t", {"TIMELIMIT"}},

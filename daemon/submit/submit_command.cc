@@ -121,6 +121,15 @@ Result<SignalLead> FindLead(const Flags& flags, const PlannedSubmission& submiss
   return lead;
 }
 
+// The signal with which SLURM announces the end of the job: SIGUSR2, or the first of `stops` that
+// is not SIGTERM. After SIGTERM, as from scancel, the ranks expect SIGKILL within --term-budget,
+// not at the job's end. Empty: none.
+std::optional<int> AnnouncingSignal(const std::vector<int>& stops) {
+  if (std::ranges::find(stops, SIGUSR2) != stops.end()) return SIGUSR2;
+  const auto first = std::ranges::find_if(stops, [](int signal) { return signal != SIGTERM; });
+  return first == stops.end() ? std::nullopt : std::optional(*first);
+}
+
 std::vector<std::pair<std::string, std::string>> MakeVariables(const Flags& flags) {
   std::vector<std::pair<std::string, std::string>> variables;
   for (const char* name : kLaunchVariables) {
@@ -159,11 +168,17 @@ Result<SbatchScript> MakeScript(const Flags& flags, const PlannedSubmission& sub
   script.account = flags.account.value_or("");
   if (flags.exclude_suspects) script.exclude = FindSuspects(submission.RunFolders());
   script.more_flags = flags.words;
-  GACCD_ASSIGN_OR_RETURN(const std::vector<int> signals, ParseSignals(flags.stop_signals));
-  const bool has_usr2 = std::ranges::find(signals, SIGUSR2) != signals.end();
-  script.signal = SignalName(has_usr2 ? SIGUSR2 : signals.at(0)).substr(3);
   script.lead_s = lead.seconds;
   script.lead_reason = lead.reason;
+  GACCD_ASSIGN_OR_RETURN(const std::vector<int> signals, ParseSignals(flags.stop_signals));
+  if (const auto signal = AnnouncingSignal(signals)) {
+    script.signal = SignalName(*signal).substr(3);
+  } else {
+    script.lead_s = 0;
+    script.lead_reason =
+        "No signal before the end: SIGTERM is also that of scancel, after which SIGKILL comes "
+        "sooner. The ranks stop by the job's end time.";
+  }
   script.folder = submission.folder;
   std::error_code error;
   script.work_folder = fs::current_path(error);
@@ -175,11 +190,6 @@ Result<SbatchScript> MakeScript(const Flags& flags, const PlannedSubmission& sub
   }
   script.train_arguments = flags.train_arguments;
   script.chain = flags.chain > 1;
-  // At SIGTERM the ranks otherwise expect SIGKILL after a fixed time. A flag of the user is later.
-  if (script.signal == "TERM" && lead.seconds > 0) {
-    script.train_arguments.insert(script.train_arguments.begin(),
-                                  StrCat("--term-budget=", lead.seconds));
-  }
   script.tasks = submission.tasks;
   GACCD_ASSIGN_OR_RETURN(const auto problems, StartProblems(flags, job, site, script.gpus));
   for (const std::string& problem : problems) LogWarning(problem);

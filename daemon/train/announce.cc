@@ -199,7 +199,7 @@ void TrainingRun::Announce() const {
 
 void TrainingRun::WarnAboutMistakes(bool saves) const {
   if (comm_.rank() != 0) return;
-  for (const std::string& warning : RoundingWarnings(job_.batch, *plan_)) LogWarning(warning);
+  for (const std::string& warning : BatchWarnings(job_.batch, *plan_)) LogWarning(warning);
   for (const std::string& warning :
        ScheduleWarnings(job_, plan_->lr_factor(), trainer_->schedule().updates())) {
     LogWarning(warning);

@@ -17,7 +17,7 @@ namespace {
 
 MemoryLimit MakeLimit(std::int64_t bytes, const std::string& what) {
   const std::int64_t reserve = std::max(bytes / 100 * kReservePercent, kMinReserveBytes);
-  return {bytes - reserve,
+  return {std::max<std::int64_t>(bytes - reserve, 0),
           StrCat(Megabytes(bytes), " (", what, "), ", Megabytes(reserve), " stay free")};
 }
 
@@ -100,7 +100,7 @@ Result<MemoryLimit> FindMemoryLimit(std::optional<std::int64_t> flag, Device dev
   if (device != Device::kCuda) return MakeLimit(*flag, "--memory");
   MemoryLimit limit = MakeLimit(*flag, "--memory");
   constexpr std::int64_t kTaken = kGpuLibraryBytes + DeviceMemory::kReserveBytes;
-  limit.bytes -= kTaken;
+  limit.bytes = std::max<std::int64_t>(limit.bytes - kTaken, 0);
   limit.text += StrCat(", ", Megabytes(kTaken), " for libraries");
   return limit;
 }
@@ -114,7 +114,9 @@ Status CheckFits(const MicroBatchChoice& choice, std::string_view who) {
              ") for micro-batches of ", choice.plan().request().micro_batch,
              ", recompute: ", Name(choice.plan().request().recompute),
              "; this is the least possible; the limit is ", need.limit, " (", Megabytes(need.limit),
-             "); give the job more memory (--mem), or start fewer ranks on a node")};
+             "), without the ", Megabytes(kMinReserveBytes),
+             " or more that stay free; give the job more memory (--mem), or start fewer ranks on a "
+             "node")};
 }
 
 Result<MicroBatchChoice> ChooseOnRanks(Communicator& comm, const PlanRequest& request,

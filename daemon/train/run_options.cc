@@ -32,10 +32,18 @@ std::vector<std::string> SplitList(const std::string& text) {
   return parts;
 }
 
-// kUsage: checkpoints without a run folder.
+// kUsage: flags of checkpoints, or of the files of a run, without a run folder.
 Status CheckCheckpointFlags(const Flags& flags) {
   if (flags.run_dir) return Status::Ok();
-  const bool asked = flags.save_every_updates > 0 || flags.save_every_seconds.value_or(0) > 0;
+  if (flags.group_access && !flags.save_weights) {
+    return {ErrorKind::kUsage,
+            "--group-access is for the files of --run-dir=DIR or --save-weights=FILE, which are "
+            "not set"};
+  }
+  const FlagsSpec usual;
+  const bool asked = flags.save_every_updates > 0 || flags.save_every_seconds.value_or(0) > 0 ||
+                     flags.keep != usual.keep || flags.keep_every != usual.keep_every ||
+                     flags.failed_saves != usual.failed_saves;
   const bool resumes = flags.resume != "auto" && flags.resume != "never";
   if (!asked && !resumes) return Status::Ok();
   return {ErrorKind::kUsage, "checkpoints need --run-dir=DIR: they are kept in DIR/ckpt"};

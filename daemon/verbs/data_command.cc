@@ -9,7 +9,6 @@
 #include <variant>
 #include <vector>
 
-#include "collectives/base/output_file.h"
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
@@ -146,7 +145,7 @@ Status RunDataCommand(const Flags& flags) {
                              : RenderPlain(*images, job, flags));
   const std::string out =
       flags.out.value_or(StrCat("sample-", flags.sample, "-epoch-", flags.epoch, ".png"));
-  GACCD_RETURN_IF_ERROR(CheckReplaces(out, "\x89PNG", "a PNG"));
+  GACCD_RETURN_IF_ERROR(CheckReplacesPng(out));
   GACCD_RETURN_IF_ERROR(WritePng(transform.Restore(rendered.features.data()), out));
   return PrintOut(StrCat(head, "\nepoch ", flags.epoch, ", seed ", job.seed, ": ", rendered.text,
                          "\nwritten: ", out, ", ", transform.width(), " x ", transform.height(),

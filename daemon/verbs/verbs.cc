@@ -71,7 +71,7 @@ Status RunPlan(const Flags& flags) {
   };
   GACCD_ASSIGN_OR_RETURN(const PlanOutput output, MakePlanOutput(flags, choose));
   if (output.verdict.ok()) {
-    for (const std::string& warning : RoundingWarnings(output.job.batch, output.plan)) {
+    for (const std::string& warning : BatchWarnings(output.job.batch, output.plan)) {
       LogWarning(warning);
     }
   }

@@ -196,6 +196,11 @@ class ImagesRunTest(unittest.TestCase):
         self.assertEqual(read_png(self.dir / "a.png"), read_png(self.dir / "b.png"))
         gaccd(1, *show, "--epoch=4", "--out=b.png", cwd=self.dir)
         self.assertNotEqual(read_png(self.dir / "a.png"), read_png(self.dir / "b.png"))
+        own = self.dir / "train/dog/of-palette.png"
+        before = own.read_bytes()
+        self.assertIn("is not an image that gaccd wrote: it is not replaced",
+                      gaccd(1, *show, f"--out={own}", code=74, cwd=self.dir))
+        self.assertEqual(own.read_bytes(), before)
         self.assertIn("below the 9", gaccd(1, *show[:3], "--sample=9", code=64, cwd=self.dir))
 
     def test_a_mix_is_shown(self):

@@ -57,6 +57,25 @@ Status CheckTargetNames(const std::vector<std::string>& names, std::int64_t targ
                  "' as the last one; data.column_name of the job gives columns another order")};
 }
 
+// Advice for a table that lacks `targets` columns; empty for another difference.
+std::string TargetsAdvice(std::int64_t columns, std::int64_t targets, std::int64_t found) {
+  if (found + targets != columns) return {};
+  return StrCat("; a table without targets, to predict, needs ",
+                targets == 1 ? "the last column" : StrCat("the last ", targets, " columns"),
+                " with any numbers, as 0, which predict ignores");
+}
+
+// MatchColumns(), with advice for a file whose columns are the features alone.
+Result<std::vector<std::int64_t>> PlacesOf(const std::vector<std::string>& known,
+                                           const std::vector<std::string>& names,
+                                           std::int64_t targets) {
+  auto places = MatchColumns(known, names);
+  const std::string advice = TargetsAdvice(std::ssize(known), targets, std::ssize(names));
+  if (places.ok() || advice.empty()) return places;
+  if (!MatchColumns({known.begin(), known.end() - targets}, names).ok()) return places;
+  return Status(ErrorKind::kData, places.status().message() + advice);
+}
+
 // The position of each column of the data in a file whose first line is `line`, with these names or
 // none. The order is that of `known`, which the first file with names defines if it is empty.
 Result<std::vector<std::int64_t>> ColumnPlaces(std::string_view line,
@@ -68,7 +87,7 @@ Result<std::vector<std::int64_t>> ColumnPlaces(std::string_view line,
       GACCD_RETURN_IF_ERROR(CheckTargetNames(names, targets));
       *known = names;
     }
-    return MatchColumns(*known, names);
+    return PlacesOf(*known, names, targets);
   }
   const std::size_t width =
       known->empty() ? 1 + static_cast<std::size_t>(std::ranges::count(line, ',')) : known->size();
@@ -147,6 +166,7 @@ struct Columns {
   std::vector<std::int64_t> labels = {};
   std::vector<std::int64_t> lines = {};  // of each sample
   bool named = false;                    // whether the file has names of columns
+  bool known = false;                    // whether other tables or the weights name the columns
   bool counted = false;                  // whether the first sample counts up by 1
   bool unnamed = false;                  // whether the first column of the file has no name
   std::vector<double> first = {};        // values of that column
@@ -207,7 +227,10 @@ Status ReadLine(std::string_view line, const CsvSpec& source, std::span<const st
   if (fields.size() != places.size()) {
     return {ErrorKind::kData,
             StrCat("expected ", places.size(), places.size() == 1 ? " column" : " columns",
-                   ", found ", fields.size(), LineAdvice(line))};
+                   ", found ", fields.size(), LineAdvice(line),
+                   columns.known && !columns.named
+                       ? TargetsAdvice(std::ssize(places), source.targets, std::ssize(fields))
+                       : "")};
   }
   const std::int64_t features = std::ssize(places) - source.targets;
   for (std::int64_t i = 0; i < std::ssize(places); ++i) {
@@ -316,6 +339,7 @@ OpenedDataset OpenSource(const CsvSpec& source, const OpenContext& opening) {
     if (line.empty()) continue;
     if (places.empty()) {
       const std::vector<std::string> names = ParseHeaderLine(line);
+      columns.known = opening.column_names != nullptr && !opening.column_names->empty();
       auto found = ColumnPlaces(line, names, source.targets, opening.column_names);
       if (!found.ok()) return found.status().WithContext(path);
       places = *std::move(found);

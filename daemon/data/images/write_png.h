@@ -11,4 +11,7 @@ namespace gaccd {
 // kIo with the reason.
 Status WritePng(const Image& image, const std::string& path);
 
+// CheckReplaces() for an output of WritePng(): kIo for any other file, as an image of the data.
+Status CheckReplacesPng(const std::string& path);
+
 }  // namespace gaccd

@@ -79,8 +79,11 @@ class TrainTest(unittest.TestCase):
 
     def test_without_a_folder_only_explicit_requests_are_refused(self):
         self.assertEqual(self.train().returncode, 0)
-        done = self.train("--save-every-seconds=600")
-        self.assertEqual((done.returncode, "--run-dir" in done.stderr), (64, True), done.stderr)
+        for flag in ("--save-every-seconds=600", "--keep=2", "--keep-every=9", "--failed-saves=1", "--group-access"):
+            done = self.train(flag)
+            self.assertEqual((done.returncode, "--run-dir" in done.stderr), (64, True), done.stderr)
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(self.train("--group-access", f"--save-weights={folder}/w").returncode, 0)
 
 
 class PlanTest(unittest.TestCase):
@@ -271,7 +274,8 @@ batch { target: 6000 }  optimizer { lr: 0.01 adamw {} }
             self.assertEqual((done.returncode, "--memory=SIZE" in done.stderr), (64, True), done.stderr)
             done = plan("--memory=20MB")
             self.assertEqual(done.returncode, 78)
-            self.assertRegex(done.stderr, r"needs \d+ bytes .* micro-batches of 1, .*; the limit is 4000000 ")
+            self.assertRegex(done.stderr, r"needs \d+ bytes .* micro-batches of 1, .*; the limit is 4000000 \(4.0 MB\), without the 16.0 MB")
+            self.assertIn("; the limit is 0 (0.0 MB), without the 16.0 MB or more", plan("--memory=1KB").stderr)
             self.assertEqual(plan().returncode, 0)
 
     def test_json_is_one_valid_line_with_the_promised_keys(self):

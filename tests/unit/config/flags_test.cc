@@ -237,6 +237,14 @@ TEST(FlagsTest, ParsesEveryFlag) {
   for (const Arrival& arrival : arrivals) arrival.check(flags);
 }
 
+TEST(FlagsTest, RefusesQuotaOfRecordsThatAreNotSkipped) {
+  for (const char* verb : {"train", "eval", "submit"}) {
+    EXPECT_THAT(UsageError({verb, "--bad-record-quota=3"}), HasSubstr("--on-bad-record=skip"))
+        << verb;
+    EXPECT_EQ(ParseOk({verb, "--bad-record-quota=3", "--on-bad-record=skip"}).bad_record_quota, 3);
+  }
+}
+
 TEST(FlagsTest, PlansOfLocalRanks) {
   for (const char* verb : {"plan", "samples", "submit"}) {
     EXPECT_EQ(ParseOk({verb, "--local-ranks=3"}).gpus_per_node, 3) << verb;

@@ -195,6 +195,17 @@ TEST(PlanCommandTest, RuleWithoutReferenceUsesTarget) {
   EXPECT_THAT(MakePlanOutput(flags)->text, Not(HasSubstr("--reference-batch=N")));
 }
 
+TEST(PlanCommandTest, WarnsOfReferenceWithoutRule) {
+  const Plan plan = ValueOrThrow(Plan::Make({.micro_batch = 8, .target_batch = 64}));
+  BatchSpec batch{.target = 64, .micro = 8, .reference = 256};
+  EXPECT_THAT(BatchWarnings(batch, plan), ElementsAre(HasSubstr("--reference-batch=256 is ignored")));
+  batch.lr_rule = LrRule::kSqrt;
+  EXPECT_THAT(BatchWarnings(batch, plan), IsEmpty());
+  batch.lr_rule = LrRule::kNone;
+  batch.reference = 64;  // as Plan.flags of Python has it
+  EXPECT_THAT(BatchWarnings(batch, plan), IsEmpty());
+}
+
 TEST(PlanCommandTest, StrictRefusesInexactStage) {
   BatchSpec batch;
   batch.target_schedule =

@@ -129,6 +129,17 @@ TEST_F(CsvNamesTest, RefusesOtherColumnsNamingBothLists) {
   EXPECT_THAT(Why("age,kind\n1,2,3\n", train), HasSubstr("train.csv:2: expected 2 columns"));
 }
 
+TEST_F(CsvNamesTest, SaysWhatATableWithoutTargetsNeeds) {
+  const std::string train = "age,height,kind\n1,2,3\n";
+  constexpr const char* kAdvice = "a table without targets, to predict, needs the last column with";
+  EXPECT_THAT(Why(train, "height,age\n1,2\n"), HasSubstr(kAdvice));
+  EXPECT_THAT(Why(train, "1,2\n"), AllOf(HasSubstr("expected 3 columns"), HasSubstr(kAdvice)));
+  EXPECT_THAT(Why(train, "age,kind\n1,2\n"), Not(HasSubstr("without targets")));
+  EXPECT_THAT(Why(train, train + "1,2\n"), Not(HasSubstr("without targets")));
+  EXPECT_THAT(Why(train, "age\n1\n"), Not(HasSubstr("without targets")));
+  EXPECT_THAT(Why("1,2,3\n1,2\n", train), Not(HasSubstr("without targets")));
+}
+
 TEST_F(CsvNamesTest, MessagesUseColumnNumbersOfFile) {
   const std::string train = "age,height,kind\n1,2,3\n";
   EXPECT_THAT(Why(train, "kind,height,age\n1,2,3\n1,2,x\n"),

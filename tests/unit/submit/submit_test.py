@@ -271,11 +271,15 @@ class Submit(unittest.TestCase):
         self.submit("--run=r", "--chain=2")
         self.assertEqual(self.jobs(self.runs / "r"), ["17,18"])
 
-    def test_ranks_count_on_the_time_after_sigterm_if_that_is_the_signal(self):
-        said = self.submit("--run=r", "--dry-run", "--time=1:00:00", "--stop-signals=TERM", "--term-budget=7").stdout
-        self.assertIn("\n#SBATCH --signal=TERM@300\n", said)
-        self.assertRegex(said, "submit.txtpb['\"]* --term-budget=300 .*--term-budget=7")
-        self.assertNotIn("--term-budget", self.submit("--run=r", "--dry-run").stdout)
+    def test_sigterm_does_not_announce_the_end_of_the_job(self):
+        """After it, as from scancel, the ranks expect SIGKILL within --term-budget."""
+        script = self.submit("--run=r", "--dry-run", "--time=1:00:00", "--stop-signals=TERM").stdout
+        self.assertNotIn("--signal", script)
+        self.assertNotIn("--term-budget", script)
+        self.assertIn("\n# No signal before the end: SIGTERM is also that of scancel", script)
+        script = self.submit("--run=r", "--dry-run", "--time=1:00:00", "--stop-signals=TERM,XCPU", "--term-budget=7").stdout
+        self.assertIn("\n#SBATCH --signal=XCPU@300\n", script)
+        self.assertIn("--term-budget=7", script)
 
     def test_the_error_of_sbatch_is_reported(self):
         said = self.submit("--run=a", FAILS_AT="1", code=71)
@@ -339,6 +343,11 @@ class Submit(unittest.TestCase):
         self.submit("--run=r", "--time=1:00:00", "--partition=main", "--", "-q", "high", "--mem=0", **user)
         seen = [line for line in self.log("variables") if line.startswith("SBATCH_")]
         self.assertEqual(seen, ["SBATCH_RESERVATION=night"])
+        gpus = {"SBATCH_GPUS": "4", "SBATCH_CLUSTERS": "other", "SBATCH_MEM_PER_CPU": "1", "SBATCH_GPUS_PER_TASK": "2"}
+        self.submit("--run=g", "--device=cuda", "--", "-M", "here", "--mem=0", **gpus)
+        self.assertNotIn("SBATCH_", "\n".join(self.log("variables")))
+        self.submit("--run=c", "--device=cpu", **gpus)
+        self.assertIn("SBATCH_CLUSTERS=other", self.log("variables"), "the script names no cluster")
         self.submit("--run=s", **user)
         self.assertIn("SBATCH_PARTITION=long", self.log("variables"), "the script has no partition")
 

@@ -261,6 +261,8 @@ TEST(MemoryLimit, IsMinOfFlagAndMachine) {
   EXPECT_EQ(flag.bytes, 970'000'000);
   EXPECT_EQ(flag.text, "1000.0 MB (--memory), 30.0 MB stay free");
   EXPECT_EQ(ValueOrThrow(FindMemoryLimit(100'000'000, Device::kCpu, 8)).bytes, 84'000'000);
+  EXPECT_EQ(ValueOrThrow(FindMemoryLimit(1000, Device::kCpu, 8)).bytes, 0);
+  EXPECT_EQ(ValueOrThrow(FindMemoryLimit(100'000'000, Device::kCuda, 8)).bytes, 0);
   const auto gpu = ValueOrThrow(FindMemoryLimit(80'000'000'000, Device::kCuda, 8));
   EXPECT_LT(gpu.bytes, 77'600'000'000 - kGpuLibraryBytes);
   EXPECT_THAT(gpu.text, HasSubstr(" for libraries"));
