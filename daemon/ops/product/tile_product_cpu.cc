@@ -79,6 +79,8 @@ void TileProduct(const TileOperand& a, const float* b, std::int64_t b_step, floa
 
 const Bf16TileMath& SelectBf16TileMath(CpuBf16 bf16) {
   static constexpr Bf16TileMath kEmulated{&Bf16Product, &RoundNeighbours, &RoundRows};
+  const Bf16TileMath* const amx = bf16 == CpuBf16::kAmx ? AmxBf16TileMath() : nullptr;
+  if (amx != nullptr) return *amx;
   const bool native = bf16 == CpuBf16::kAvx512Bf16 || bf16 == CpuBf16::kAmx;
   const Bf16TileMath* const avx512 = Avx512Bf16TileMath();
   return native && avx512 != nullptr ? *avx512 : kEmulated;

@@ -43,11 +43,12 @@ struct Bf16TileMath {
   void (*round_rows)(const float* first, const float* second, std::int64_t pairs, Bf16Pair* to);
 };
 
-// Uses AVX512_BF16 if the CPU supports it (which treats denormal numbers as 0), otherwise f32
+// Uses AMX or AVX512_BF16 if the CPU supports it (which treat denormal numbers as 0), otherwise f32
 // products.
 [[nodiscard]] const Bf16TileMath& SelectBf16TileMath(CpuBf16 bf16);
 
-// Null if this program was not compiled for x86-64.
+// Null if this program was not compiled for x86-64; AMX also if the kernel does not permit it.
 [[nodiscard]] const Bf16TileMath* Avx512Bf16TileMath();
+[[nodiscard]] const Bf16TileMath* AmxBf16TileMath();
 
 }  // namespace gaccd

@@ -56,8 +56,15 @@ void CheckProduct(Bf16TileProduct product, const ProductSizes& size, bool add) {
 TEST(Bf16TileProductTest, EqualsSums) {
   for (const CpuBf16 way : {CpuBf16::kEmulated, DetectCpuBf16()}) {
     for (const bool add : {false, true}) {
-      for (const ProductSizes& size :
-           {ProductSizes{1, 1, 1}, {12, 16, 24}, {48, 48, 32}, {29, 37, 5}, {6, 7, 3}}) {
+      for (const ProductSizes& size : {ProductSizes{1, 1, 1},
+                                       {12, 16, 24},
+                                       {48, 48, 32},
+                                       {29, 37, 5},
+                                       {6, 7, 3},
+                                       {43, 83, 37},
+                                       {24, 96, 16},
+                                       {16, 48, 8},
+                                       {40, 64, 27}}) {
         CheckProduct(SelectBf16TileMath(way).product, size, add);
       }
     }
