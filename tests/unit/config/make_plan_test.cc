@@ -198,7 +198,8 @@ TEST(PlanCommandTest, RuleWithoutReferenceUsesTarget) {
 TEST(PlanCommandTest, WarnsOfReferenceWithoutRule) {
   const Plan plan = ValueOrThrow(Plan::Make({.micro_batch = 8, .target_batch = 64}));
   BatchSpec batch{.target = 64, .micro = 8, .reference = 256};
-  EXPECT_THAT(BatchWarnings(batch, plan), ElementsAre(HasSubstr("--reference-batch=256 is ignored")));
+  EXPECT_THAT(BatchWarnings(batch, plan),
+              ElementsAre(HasSubstr("--reference-batch=256 is ignored")));
   batch.lr_rule = LrRule::kSqrt;
   EXPECT_THAT(BatchWarnings(batch, plan), IsEmpty());
   batch.lr_rule = LrRule::kNone;
