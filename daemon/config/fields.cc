@@ -4,7 +4,10 @@
 #include <google/protobuf/message.h>
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
+#include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -37,6 +40,16 @@ Status NotAnInteger(std::string_view text, std::string_view range) {
   return Wrong(number ? std::string(range) : "must be a whole number");
 }
 
+// For `text` that is not a double.
+Status NotANumber(std::string_view text) {
+  double value = 0;
+  const char* const last = text.data() + text.size();
+  const auto [end, error] =
+      std::from_chars(text.data() + (text.starts_with('+') ? 1 : 0), last, value);
+  const bool range = error == std::errc::result_out_of_range && end == last;
+  return Wrong(range ? "is too large or too close to 0 for 64 bits" : "must be a number");
+}
+
 Status SetEnum(Message& message, const FieldDescriptor& field, std::string_view text) {
   for (int i = 0; i < field.enum_type()->value_count(); ++i) {
     const auto* value = field.enum_type()->value(i);
@@ -66,7 +79,7 @@ Status SetValue(Message& message, const FieldDescriptor& field, std::string_view
     }
     case FieldDescriptor::CPPTYPE_DOUBLE: {
       const auto value = Parse<double>(text);
-      if (!value) return Wrong("must be a number");
+      if (!value) return NotANumber(text);
       write.SetDouble(&message, &field, *value);
       break;
     }

@@ -149,11 +149,14 @@ Status WriteLines(const std::string& out, unsigned mode, const RowFormat& rows, 
   return lines.Commit();
 }
 
-Status WriteAnswers(const Flags& flags, const Job& job, unsigned mode, const RowFormat& rows,
-                    RowFile& file) {
+Status WriteAnswers(const Flags& flags, const TrainedModel& trained, unsigned mode,
+                    const RowFormat& rows, RowFile& file) {
   ClassNames names;
   if (flags.what == Predicted::kClasses) {
-    GACCD_ASSIGN_OR_RETURN(names, ReadClassNames(job));
+    GACCD_ASSIGN_OR_RETURN(names, ReadClassNames(trained.job));
+    const std::vector<std::string>& saved = trained.class_names;
+    const bool fits = std::ssize(saved) == trained.model->prediction_shape().back();
+    if (names.names.empty() && fits) names.names = saved;
   }
   return IsJsonLines(flags) ? WriteLines(*flags.out, mode, rows, file, names.names)
                             : file.Publish();
@@ -197,7 +200,7 @@ RankStatus RunPrediction(const Flags& flags, Session& session, TrainedModel& tra
     // However slow the disk is: the others would end without this rank only after their bound.
     constexpr std::chrono::hours kNoLimit{24 * 365};
     return WriteWithin(kNoLimit, *flags.out, tick,
-                       [&] { return WriteAnswers(flags, trained.job, mode, rows, file); })
+                       [&] { return WriteAnswers(flags, trained, mode, rows, file); })
         .WithContext("--out");
   });
   if (!done.status.ok() || comm.rank() != 0) return done;

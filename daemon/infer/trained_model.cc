@@ -100,6 +100,7 @@ RankStatus LoadWeights(const Flags& flags, Communicator& comm, TrainedModel* int
                                       &loaded);
   into->weights = std::move(loaded.report);
   into->step = loaded.step;
+  into->class_names = std::move(loaded.class_names);
   return all;
 }
 

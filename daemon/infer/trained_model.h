@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "collectives/base/result.h"
 #include "daemon/config/flags.h"
@@ -21,12 +23,13 @@ namespace gaccd {
 
 struct TrainedModel {
   Job job;
-  Status job_status;               // why there is no job
-  std::unique_ptr<Dataset> data;   // data.eval of the job
-  std::optional<Model> model;      // for these samples
-  std::unique_ptr<Engine> engine;  // for batches of job.batch.micro; without optimiser state
-  WeightsReport weights;           // on rank 0
-  std::int64_t step = 0;           // if loaded from a checkpoint: its number of updates
+  Status job_status;                     // why there is no job
+  std::unique_ptr<Dataset> data;         // data.eval of the job
+  std::optional<Model> model;            // for these samples
+  std::unique_ptr<Engine> engine;        // for batches of job.batch.micro; without optimiser state
+  WeightsReport weights;                 // on rank 0
+  std::vector<std::string> class_names;  // of the weights, on rank 0
+  std::int64_t step = 0;                 // if loaded from a checkpoint: its number of updates
 };
 
 using MakeModel = std::function<Result<Model>(const ModelSpec& model, const SampleSpec& sample)>;

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "collectives/base/files.h"
@@ -127,21 +128,25 @@ Status CheckIsFree(const std::string& run_dir) {
   return {};
 }
 
-std::string PlanLine(const Plan& plan, bool by_memory) {
-  const PlanRequest& request = plan.request();
-  const std::string steps =
-      by_memory
-          ? "as many micro-steps as the memory requires"
-          : StrCat(plan.accum_steps(), plan.accum_steps() == 1 ? " micro-step" : " micro-steps");
-  return StrCat(request.nodes, " nodes x ", request.gpus_per_node, " = ", plan.world(), " ranks, ",
-                plan.effective_batch(), " samples an update (target ", request.target_batch,
-                ") in ", steps);
+// "1 rank", "8 ranks".
+std::string Number(std::int64_t count, std::string_view what) {
+  return StrCat(count, " ", what, count == 1 ? "" : "s");
 }
 
-// Plans and checks every run. Returns the line of the first one, and logs its warnings.
+std::string PlanLine(const Plan& plan, bool by_memory) {
+  const PlanRequest& request = plan.request();
+  const std::string steps = by_memory ? "as many micro-steps as the memory requires"
+                                      : Number(plan.accum_steps(), "micro-step");
+  return StrCat(Number(request.nodes, "node"), " x ", request.gpus_per_node, " = ",
+                Number(plan.world(), "rank"), ", ", Number(plan.effective_batch(), "sample"),
+                " an update (target ", request.target_batch, ") in ", steps);
+}
+
+// Plans and checks every run, and logs each warning once. Returns the line of the first one.
 Result<std::string> PlanRuns(const Flags& flags, const PlannedSubmission& submission,
                              const PlannedRunCheck& check) {
   std::string line;
+  std::set<std::string> warned;
   const std::vector<SweepTask> one(1);
   for (const SweepTask& task : submission.tasks.empty() ? one : submission.tasks) {
     Flags with = flags;
@@ -150,10 +155,9 @@ Result<std::string> PlanRuns(const Flags& flags, const PlannedSubmission& submis
     GACCD_ASSIGN_OR_RETURN(const PlanOutput output, MakePlanOutput(with));
     GACCD_RETURN_IF_ERROR(output.verdict);
     GACCD_RETURN_IF_ERROR(check(output.job, output.plan));
-    if (!line.empty()) continue;
-    line = PlanLine(output.plan, with.micro_batch_auto);
+    if (line.empty()) line = PlanLine(output.plan, with.micro_batch_auto);
     for (const std::string& warning : BatchWarnings(output.job.batch, output.plan)) {
-      LogWarning(warning);
+      if (warned.insert(warning).second) LogWarning(warning);
     }
   }
   if (!submission.tasks.empty()) {

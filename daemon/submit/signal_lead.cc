@@ -105,7 +105,8 @@ Result<std::optional<std::int64_t>> ParseTimeLimit(std::string_view text) {
     max_digits = 2;
     unit /= 60;
   }
-  if (good) return std::optional(seconds);
+  // As for sbatch: no time is no limit, however it is written.
+  if (good) return seconds > 0 ? std::optional(seconds) : std::nullopt;
   return Status(
       ErrorKind::kUsage,
       StrCat("--time: expected minutes, [days-]hours:minutes:seconds or days-hours, found '", text,

@@ -36,7 +36,7 @@ inline constexpr std::int64_t kDefaultLead = 300;
                                      std::optional<std::int64_t> time_limit_s);
 
 // A time limit in sbatch's format, in seconds: "90" (minutes), "90:30", "24:00:00", "2-12",
-// "2-12:30", "2-12:30:00". Empty for "0", "UNLIMITED" and "INFINITE". kUsage if invalid.
+// "2-12:30", "2-12:30:00". Empty for "0", "0:0", "UNLIMITED", "INFINITE". kUsage if invalid.
 [[nodiscard]] Result<std::optional<std::int64_t>> ParseTimeLimit(std::string_view text);
 
 }  // namespace gaccd

@@ -153,6 +153,23 @@ std::vector<std::pair<std::string, std::string>> MakeVariables(const Flags& flag
   return variables;
 }
 
+// Logs the problems of every run, each once.
+Status LogStartProblems(const Flags& flags, const PlannedSubmission& submission,
+                        const SiteOutputs& site, bool gpus) {
+  std::set<std::string> logged;
+  const std::vector<SweepTask> one(1);
+  for (const SweepTask& task : submission.tasks.empty() ? one : submission.tasks) {
+    Flags with = flags;
+    with.job_fields.insert(with.job_fields.end(), task.job_fields.begin(), task.job_fields.end());
+    GACCD_ASSIGN_OR_RETURN(const Job job, OverlayFlags(submission.job, with));
+    GACCD_ASSIGN_OR_RETURN(const auto problems, StartProblems(with, job, site, gpus));
+    for (const std::string& problem : problems) {
+      if (logged.insert(problem).second) LogWarning(problem);
+    }
+  }
+  return {};
+}
+
 Result<SbatchScript> MakeScript(const Flags& flags, const PlannedSubmission& submission,
                                 const SiteOutputs& site, SiteQueries& slurm) {
   SbatchScript script;
@@ -191,8 +208,7 @@ Result<SbatchScript> MakeScript(const Flags& flags, const PlannedSubmission& sub
   script.train_arguments = flags.train_arguments;
   script.chain = flags.chain > 1;
   script.tasks = submission.tasks;
-  GACCD_ASSIGN_OR_RETURN(const auto problems, StartProblems(flags, job, site, script.gpus));
-  for (const std::string& problem : problems) LogWarning(problem);
+  GACCD_RETURN_IF_ERROR(LogStartProblems(flags, submission, site, script.gpus));
   return script;
 }
 

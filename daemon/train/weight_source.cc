@@ -111,8 +111,9 @@ Status Load(const WeightRequest& request, const Model& model, const Job& job,
   loaded->step = found.step;
   if (request.rules.fresh.empty()) {  // a new head has the classes of the job's data
     GACCD_ASSIGN_OR_RETURN(const ClassNames classes, ReadClassNames(job));
-    GACCD_RETURN_IF_ERROR(
-        CheckSameClasses(ReadWeightsClassNames(found.from, found.file.metadata), classes));
+    ClassNames saved = ReadWeightsClassNames(found.from, found.file.metadata);
+    GACCD_RETURN_IF_ERROR(CheckSameClasses(saved, classes));
+    loaded->class_names = std::move(saved.names);
     GACCD_RETURN_IF_ERROR(CheckSameColumns(ColumnNamesFromMetadata(found.file.metadata), found.from,
                                            job.data.column_name));
   }

@@ -28,7 +28,8 @@ struct WeightRequest {
 
 struct LoadedWeights {
   WeightsReport report;
-  std::int64_t step = 0;  // of a checkpoint: its number of updates
+  std::int64_t step = 0;                      // of a checkpoint: its number of updates
+  std::vector<std::string> class_names = {};  // of the weights, unless a layer is new
 };
 
 // The safetensors file of `path`: the path itself, or the file in that folder; empty for a

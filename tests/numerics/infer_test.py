@@ -242,6 +242,22 @@ class InferTest(unittest.TestCase):
         said = gaccd(1, "eval", f"--job={bare}", "--weights=bert_mini.init", code=78)
         self.assertIn("data.eval has no labels", said)
 
+    def test_classes_have_the_names_of_the_weights(self):
+        job = self.dir / "job.txtpb"
+        (self.dir / "t.csv").write_text("".join(f"{x % 5},{x % 3},{x % 2}\n" for x in range(16)))
+        names = 'class_name: "no" class_name: "yes" '
+        text = f"""name: "named"
+            model {{ layer {{ name: "l" linear {{ in: 2 out: 2 }} }} loss {{ softmax_cross_entropy {{}} }} }}
+            data {{ train {{ csv {{ path: "t.csv" classes: 2 }} }} eval {{ csv {{ path: "t.csv" classes: 2 }} }} {names} }}
+            batch {{ target: 8 micro: 8 }} optimizer {{ lr: 0.5 sgd {{}} }} epochs: 1"""
+        job.write_text(text)
+        gaccd(1, "train", f"--job={job}", f"--run-dir={self.dir}/run", "--device=cpu", f"--save-weights={self.dir}/w")
+        lines = self.predict(1, job, "--what=classes", out="c.jsonl", weights=self.dir / "run")
+        self.assertRegex(lines[0], '"name":"(no|yes)"}$')
+        job.write_text(text.replace(names, ""))
+        for weights in ("run", "w"):
+            self.assertEqual(self.predict(2, job, "--what=classes", out="c.jsonl", weights=self.dir / weights), lines)
+
     def test_a_damaged_sample_is_left_out_of_an_evaluation_alone(self):
         labels = bytearray((MODELS / "eval_bert_labels.npy").read_bytes())
         size = (len(labels) - 10 - struct.unpack("<H", labels[8:10])[0]) // 7

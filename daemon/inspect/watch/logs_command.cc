@@ -94,16 +94,25 @@ bool Passes(const Event& event, const LogFilter& filter) {
          EventLevel(event) >= filter.least_level;
 }
 
+// Warns if nothing was printed of a rank or host that was asked for: there may be no such one.
+void WarnIfNone(const LogFilter& filter, bool printed) {
+  if (printed || filter.least_level > 0 || (!filter.rank && filter.host.empty())) return;
+  LogWarning(StrCat("no line is of", filter.rank ? StrCat(" --rank=", *filter.rank) : "",
+                    filter.host.empty() ? "" : StrCat(" --host=", filter.host)));
+}
+
 Status PrintEvents(const LogsRequest& request) {
   GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(request.folder, request.attempt,
                                                                EventStream::RankEvents::kRead));
   Output out;
   Follower follower(request);
+  bool printed = false;
   while (true) {
     const bool last = follower.IsLast();
     Event event;
     while (stream.Next(&event)) {
       if (!Passes(event, request.filter)) continue;
+      printed = true;
       GACCD_RETURN_IF_ERROR(out.Add(event.line + "\n"));
     }
     GACCD_RETURN_IF_ERROR(out.Flush());
@@ -112,6 +121,7 @@ Status PrintEvents(const LogsRequest& request) {
     GACCD_RETURN_IF_ERROR(stream.Refresh());
   }
   Notes().Warn(stream.notes());
+  WarnIfNone(request.filter, printed);
   follower.PrintWhy();
   return {};
 }
@@ -136,11 +146,15 @@ class TextPrinter {
     }
     return out_.Flush();
   }
+  [[nodiscard]] bool printed() const { return printed_; }
 
  private:
   Status PrintRest() {
     LogRecord record;
-    while (logs_ && logs_->Next(&record)) GACCD_RETURN_IF_ERROR(out_.Add(record.text));
+    while (logs_ && logs_->Next(&record)) {
+      printed_ = true;
+      GACCD_RETURN_IF_ERROR(out_.Add(record.text));
+    }
     return {};
   }
 
@@ -149,6 +163,7 @@ class TextPrinter {
   Notes notes_;
   std::set<std::string> seen_;
   std::optional<TextLogs> logs_;
+  bool printed_ = false;
 };
 
 }  // namespace
@@ -163,6 +178,7 @@ Status RunLogsCommand(const LogsRequest& request) {
     if (last) break;
     std::this_thread::sleep_for(kAgain);
   }
+  WarnIfNone(request.filter, printer.printed());
   follower.PrintWhy();
   return {};
 }

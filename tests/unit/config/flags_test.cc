@@ -264,6 +264,10 @@ TEST(FlagsTest, SetAcceptsEveryJobFieldByTypeAndRange) {
     return UsageError({"train", "--set", set.c_str()});
   };
   EXPECT_EQ(error("optimizer.lr=x"), "--set optimizer.lr=x: must be a number");
+  for (const char* far : {"optimizer.lr=1e400", "optimizer.lr=+1e400", "optimizer.lr=1e-400"}) {
+    EXPECT_THAT(error(far), HasSubstr(": is too large or too close to 0 for 64 bits")) << far;
+  }
+  EXPECT_EQ(error("optimizer.lr=1e400x"), "--set optimizer.lr=1e400x: must be a number");
   EXPECT_EQ(error("optimizer.lr=-1"), "--set optimizer.lr=-1: must be above 0");
   EXPECT_EQ(error("optimizer.lr=inf"), "--set optimizer.lr=inf: must be finite");
   EXPECT_EQ(error("batch.rounding=up"),

@@ -50,7 +50,7 @@ TEST(ParseTimeLimit, AcceptsSbatchFormats) {
     const auto parsed = ValueOrThrow(ParseTimeLimit(text));
     EXPECT_EQ(parsed, seconds) << text;
   }
-  for (const char* none : {"0", "UNLIMITED", "INFINITE"}) {
+  for (const char* none : {"0", "00", "0:0", "0-0", "0:00:00", "UNLIMITED", "INFINITE"}) {
     const auto parsed = ValueOrThrow(ParseTimeLimit(none));
     EXPECT_EQ(parsed, std::nullopt) << none;
   }

@@ -234,6 +234,13 @@ class Submit(unittest.TestCase):
         self.assertIn("with the files that are here the training would end with: " + refused, said)
         self.array(self.dir / "x.npy", (300, 9))
         self.submit(f"--job={job}", "--run=r")
+        said = self.submit(f"--job={job}", "--run=s", "--dry-run", "--array",
+                           "--set", "data.train.npy.features=x.npy,none.npy").stderr
+        self.assertEqual(said.count("there is no "), 1, said)
+        self.assertIn("there is no 'none.npy' here", said)
+        script = self.call("submit", f"--job={job}", "--run=t", "--dry-run", "--nodes=1", "--gpus-per-node=1",
+                           "--target-batch=10").stdout
+        self.assertIn("gaccd submit: 1 node x 1 = 1 rank, 10 samples an update (target 10) in 1 micro-step\n", script)
 
     def test_a_batch_that_is_not_the_target_is_reported(self):
         for rounding, samples in (("floor", 96), ("ceil", 192)):
@@ -324,7 +331,10 @@ class Submit(unittest.TestCase):
         self.assertRegex(above, rf"sweep/{folders[1]} +starting")
         metrics = self.call("export", self.runs, "--format=prometheus", SQUEUE="18|17_0|PENDING|None\\n").stdout
         self.assertIn(f'gaccd_state{{run="sweep/{folders[0]}",slurm_job_id="17_0",state="submitted"}} 1', metrics)
-        # Each of its runs is planned.
+        # Each of its runs is planned and checked.
+        said = self.submit("--run=warned", "--dry-run", "--array", "--set", "batch.target=96,100", "--rounding=floor",
+                           "--micro-batch=16").stderr
+        self.assertIn("an update has 96 samples, the target is 100", said)
         self.submit("--run=other", "--array", "--set", "batch.target=96,100", "--rounding=floor", "--strict", code=78)
 
     def test_the_cluster_is_queried_once_and_gives_a_warning(self):
