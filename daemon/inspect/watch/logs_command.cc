@@ -97,7 +97,7 @@ bool Passes(const Event& event, const LogFilter& filter) {
 // Warns if nothing was printed of a rank or host that was asked for: there may be no such one.
 void WarnIfNone(const LogFilter& filter, bool printed) {
   if (printed || filter.least_level > 0 || (!filter.rank && filter.host.empty())) return;
-  LogWarning(StrCat("no line is of", filter.rank ? StrCat(" --rank=", *filter.rank) : "",
+  LogWarning(StrCat("no line belongs to", filter.rank ? StrCat(" --rank=", *filter.rank) : "",
                     filter.host.empty() ? "" : StrCat(" --host=", filter.host)));
 }
 
