@@ -61,6 +61,8 @@ void AddMissingFiles(const Flags& flags, const Job& job, std::vector<std::string
   if (flags.init_weights && !PathExists(*flags.init_weights)) {
     missing.push_back(*flags.init_weights);
   }
+  const bool resumes = flags.resume != "auto" && flags.resume != "never";
+  if (resumes && !PathExists(flags.resume)) missing.push_back(flags.resume);
   for (const std::string& path : missing) {
     problems->push_back(StrCat("there is no '", path,
                                "' here: unless the nodes of the job have it, the job fails as soon "

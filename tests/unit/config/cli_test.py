@@ -274,7 +274,8 @@ batch { target: 6000 }  optimizer { lr: 0.01 adamw {} }
             self.assertEqual((done.returncode, "--memory=SIZE" in done.stderr), (64, True), done.stderr)
             done = plan("--memory=20MB")
             self.assertEqual(done.returncode, 78)
-            self.assertRegex(done.stderr, r"needs \d+ bytes .* micro-batches of 1, .*; the limit is 4000000 \(4.0 MB\), without the 16.0 MB")
+            self.assertRegex(done.stderr, r"needs \d+ bytes .* micro-batches of 1, .*; the limit is 4000000 "
+                                          r"\(4.0 MB\), without the 16.0 MB")
             self.assertIn("; the limit is 0 (0.0 MB), without the 16.0 MB or more", plan("--memory=1KB").stderr)
             self.assertEqual(plan().returncode, 0)
 

@@ -366,6 +366,8 @@ class Submit(unittest.TestCase):
         said = self.submit("--run=r", "--dry-run", "--time=9", "--init-weights=none.safetensors", **limits).stderr
         self.assertIn("2 nodes, MaxNodes is 1", said)
         self.assertIn("there is no 'none.safetensors' here", said)
+        self.assertIn("there is no 'runs/none' here", self.submit("--run=r", "--dry-run", "--resume=runs/none").stderr)
+        self.assertEqual(self.submit("--run=r", "--dry-run", "--resume=never").stderr, "")
         said = self.submit("--run=r", "--dry-run", "--time=11", "--", "--nodes=2-3", **limits).stderr
         self.assertIn("660 s, MaxTime is 600 s", said)
         self.assertNotIn("MaxNodes", said, "a range")
