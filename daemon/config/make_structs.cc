@@ -148,8 +148,10 @@ std::string Variant(const OneofDescriptor& one) {
   return StrCat("std::variant<", text, ">");
 }
 
+// Empty where the type has a default of its own. With "= {}" g++ compiles constructors and
+// destructors of all these variants, optionals and vectors in every source with the header.
 std::string DefaultValue(const FieldDescriptor& field) {
-  if (field.is_repeated() || IsOptional(field)) return "{}";
+  if (field.is_repeated() || IsOptional(field)) return "";
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT64:
       return StrCat(field.default_value_int64());
@@ -164,11 +166,11 @@ std::string DefaultValue(const FieldDescriptor& field) {
     case FieldDescriptor::CPPTYPE_BOOL:
       return field.default_value_bool() ? "true" : "false";
     case FieldDescriptor::CPPTYPE_STRING:
-      return field.has_default_value() ? StrCat('"', field.default_value_string(), '"') : "{}";
+      return field.has_default_value() ? StrCat('"', field.default_value_string(), '"') : "";
     case FieldDescriptor::CPPTYPE_ENUM:
       return StrCat(ElementType(field), "::k", CamelCase(field.default_value_enum()->name()));
     default:
-      return "{}";
+      return "";
   }
 }
 
@@ -256,11 +258,12 @@ std::string StructDefinition(const Descriptor& message, bool special_members) {
     const FieldDescriptor& field = *message.field(i);
     const OneofDescriptor* one = field.containing_oneof();
     if (one == nullptr) {
-      members +=
-          Member(StrCat(MemberType(field), " ", field.name(), " = ", DefaultValue(field), ";"),
-                 FindComment(field));
+      const std::string value = DefaultValue(field);
+      members += Member(StrCat(MemberType(field), " ", field.name(), value.empty() ? "" : " = ",
+                               value, ";"),
+                        FindComment(field));
     } else if (one->field(0) == &field) {
-      members += Member(StrCat(Variant(*one), " ", one->name(), " = {};"), "");
+      members += Member(StrCat(Variant(*one), " ", one->name(), ";"), "");
     }
   }
   return StrCat(comment, "struct ", name, " {\n", members, "};\n\n");
