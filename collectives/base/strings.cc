@@ -1,8 +1,16 @@
 #include "collectives/base/strings.h"
 
 #include <cstdio>
+#include <sstream>
+#include <utility>
 
 namespace gaccd {
+
+std::string Concatenate(std::initializer_list<Printed> values) {
+  std::ostringstream out;
+  for (const Printed& value : values) out << value;
+  return std::move(out).str();
+}
 
 std::string Megabytes(std::int64_t bytes) {
   char text[32];

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
-#include <sstream>
+#include <ostream>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -20,12 +21,38 @@ template <typename T>
   return value;
 }
 
+// Prints a value by operator<<, NaN as "nan". StrCat puts its arguments in a list of these: with a
+// stream in StrCat itself, every combination of types and lengths of literals was a function.
+class Printed {
+ public:
+  explicit Printed(const char* text) : value_(text), print_(&PrintText) {}
+  template <typename T>
+  explicit Printed(const T& value) : value_(&value), print_(&PrintValue<T>) {}
+
+  friend std::ostream& operator<<(std::ostream& out, const Printed& printed) {
+    printed.print_(out, printed.value_);
+    return out;
+  }
+
+ private:
+  static void PrintText(std::ostream& out, const void* text) {
+    out << static_cast<const char*>(text);
+  }
+  template <typename T>
+  static void PrintValue(std::ostream& out, const void* value) {
+    out << WithoutNanSign(*static_cast<const T*>(value));
+  }
+
+  const void* value_;
+  void (*print_)(std::ostream& out, const void* value);
+};
+
+[[nodiscard]] std::string Concatenate(std::initializer_list<Printed> values);
+
 // Concatenates the arguments, each printed by operator<<, NaN as "nan".
 template <typename... Args>
-[[nodiscard]] std::string StrCat(const Args&... args) {
-  std::ostringstream out;
-  (out << ... << WithoutNanSign(args));
-  return std::move(out).str();
+[[nodiscard, gnu::always_inline]] inline std::string StrCat(const Args&... args) {
+  return Concatenate({Printed(args)...});
 }
 
 // Without the mark with which Windows programs begin files in UTF-8.
