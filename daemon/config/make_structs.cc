@@ -259,9 +259,9 @@ std::string StructDefinition(const Descriptor& message, bool special_members) {
     const OneofDescriptor* one = field.containing_oneof();
     if (one == nullptr) {
       const std::string value = DefaultValue(field);
-      members += Member(StrCat(MemberType(field), " ", field.name(), value.empty() ? "" : " = ",
-                               value, ";"),
-                        FindComment(field));
+      members += Member(
+          StrCat(MemberType(field), " ", field.name(), value.empty() ? "" : " = ", value, ";"),
+          FindComment(field));
     } else if (one->field(0) == &field) {
       members += Member(StrCat(Variant(*one), " ", one->name(), ";"), "");
     }
