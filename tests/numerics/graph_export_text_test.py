@@ -258,6 +258,10 @@ class Values(Exported):
                             torch.randint(2, (2, 6)))
         self.check_together([lambda m, y: y ** 0 + y], torch.randint(2, (2, 6)))
 
+    def test_topk_takes_the_first_of_equal_values(self):
+        self.check(Calls(lambda m, x: m.f(x * torch.zeros_like(x).scatter(1, m.g(x).clamp(max=0).topk(3).indices, 1.0)),
+                         f=self.head, g=nn.Linear(WIDTH, WIDTH)), self.x)
+
     def test_constants_of_one_value_with_more_dimensions(self):
         two = torch.full((1, 1, 1, 1), 2.0)
         self.check_together([lambda m, y, of=formula: of(y[:, :, None] + m.limit).tanh().sum(2).squeeze(0) for formula in (

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from .export_types import ExportError
-from .export_evaluation import without_dropout
+from .export_evaluation import FirstOfEqual, without_dropout
 from .export_graph import MAX_FLOAT
 from .export_lengths import copied
 from .export_model import DATA_NAMES, iterate_outputs, state_tensors
@@ -171,7 +171,7 @@ def _in_pytorch(model: torch.nn.Module, kind: torch.dtype, inputs: list[_Input],
     with torch.no_grad():
         for parameter in judged.parameters() if move else ():
             parameter.copy_(moved(parameter))
-    with without_dropout(judged), MeanDraws():
+    with without_dropout(judged), MeanDraws(), FirstOfEqual():
         with torch.no_grad():
             output = _calls(judged.eval(), inputs, given, names)
         logits = _calls(judged.train(), inputs, given, names)
