@@ -262,6 +262,16 @@ class Values(Exported):
         self.check(Calls(lambda m, x: m.f(x * torch.zeros_like(x).scatter(1, m.g(x).clamp(max=0).topk(3).indices, 1.0)),
                          f=self.head, g=nn.Linear(WIDTH, WIDTH)), self.x)
 
+    def test_columns_of_a_table(self):
+        many = torch.randperm(20)
+        for columns in (lambda w, ids: w[:, ids].transpose(0, 1), lambda w, ids: w[:, ids - 3].transpose(0, 1),
+                        lambda w, ids: w.index_select(1, ids.flatten()).view(CLASSES, -1, WIDTH).transpose(0, 1),
+                        lambda w, ids: w.view(CLASSES, 2, 10).index_select(-1, ids[:, 0]).permute(2, 0, 1) + w.index_select(1, many)[:, :2],
+                        lambda w, ids: w.index_select(1, torch.arange(3, 3 + WIDTH).flip(0).expand(ids.shape[0], -1).flatten())
+                        .view(CLASSES, -1, WIDTH).transpose(0, 1)):
+            self.check(Calls(lambda m, x, columns=columns: m.f(x) + columns(m.t.weight, (x > 0).long() * 2 + (x > 1)).square().sum(2),
+                             f=self.head, t=nn.Linear(20, CLASSES)), self.x)
+
     def test_constants_of_one_value_with_more_dimensions(self):
         two = torch.full((1, 1, 1, 1), 2.0)
         self.check_together([lambda m, y, of=formula: of(y[:, :, None] + m.limit).tanh().sum(2).squeeze(0) for formula in (
