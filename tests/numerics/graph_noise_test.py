@@ -20,6 +20,7 @@ class GraphNoise(ExportTest):
                 ("distribution", Autoencoder(lambda mean, log: torch.distributions.Normal(
                     mean, torch.exp(log / 2), validate_args=False).rsample()), torch.zeros(2, 6)),
                 ("in place", Autoencoder(lambda mean, log: mean + torch.zeros_like(log).normal_(0.5, 2)), torch.zeros(2, 6)),
+                ("uniform, in place", Autoencoder(lambda mean, log: mean + torch.empty_like(log).uniform_(-0.5, 1)), torch.zeros(2, 6)),
                 ("flow", Flow(), torch.zeros(2, 6)), ("diffusion", Diffusion(), torch.zeros(2, 3, 5, 5))):
             with self.subTest(model=name):
                 self.check_model(model, example, computes_loss=True)
@@ -51,6 +52,7 @@ class GraphNoise(ExportTest):
                 ("below 1", lambda x: (torch.randn(x.shape[0], EACH) < 1).float().mean(1), 0.841345, 0.365, 1),
                 ("rand", lambda x: torch.rand(x.shape[0], EACH).mean(1), 0.5, 12 ** -0.5, 0.5),
                 ("squares of rand", lambda x: torch.rand(x.shape[0], EACH).square().mean(1), 1 / 3, 0.3, 0.25),
+                ("from -1 to 3", lambda x: torch.empty(x.shape[0], EACH).uniform_(-1, 3).mean(1), 1, 4 / 12 ** 0.5, 1),
                 ("integers", lambda x: torch.randint(-3, 5, (x.shape[0], EACH)).float().mean(1), 0.5, 5.25 ** 0.5, 1),
                 ("two draws", lambda x: (torch.randn(x.shape[0], EACH) * torch.randn(x.shape[0], EACH)).mean(1), 0, 1, 0),
                 ("neighbours", lambda x: (lambda z: (z[:, 1:] * z[:, :-1]).mean(1))(torch.randn(x.shape[0], EACH + 1)), 0, 1, 0)):
@@ -63,7 +65,8 @@ class GraphNoise(ExportTest):
 
     def test_one_draw_for_all_samples(self):
         """Without a dimension of samples, and only in training: the summary says that evaluation is another function."""
-        for draw in (lambda: torch.normal(0., 1., (3,)), lambda: torch.zeros(3).normal_(), lambda: torch.randint_like(torch.ones(3), 5)):
+        for draw in (lambda: torch.normal(0., 1., (3,)), lambda: torch.zeros(3).normal_(), lambda: torch.zeros(3).uniform_(2, 3),
+                     lambda: torch.randint_like(torch.ones(3), 5)):
             with self.subTest():
                 class InTraining(Draws):
                     def forward(self, features):

@@ -56,6 +56,11 @@ def _rand(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     return Uniform(node)
 
 
+def _between(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    low, high = a["from"], a["to"]
+    return Uniform(node) if (low, high) == (0, 1) else shifted(graph, node, scaled(graph, node, uniform(graph, node), high - low), low)
+
+
 def _integers(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     low, high = a["low"] if "low" in a else 0, a["high"]
     if not isinstance(low, int) or not isinstance(high, int) or not 0 < high - low <= MOST_INTEGERS:
@@ -65,7 +70,7 @@ def _integers(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 
 class MeanDraws(TorchFunctionMode):
-    """randn, normal, randint and, if `uniform`, rand give their means, as in an evaluation by gaccd."""
+    """randn, normal, randint, uniform_ and, if `uniform`, numbers from 0 to 1 give their means, as in an evaluation by gaccd."""
     def __init__(self, uniform: bool = True) -> None:
         super().__init__()
         self._uniform = uniform
@@ -78,6 +83,9 @@ class MeanDraws(TorchFunctionMode):
             return torch.full_like(result, (given[0] + given[1] if len(given) > 1 else given[0]) // 2)
         if name in ("rand", "rand_like") and self._uniform:
             return torch.full_like(result, 0.5)
+        if name == "uniform_":
+            low, high = (kwargs.get(one, args[place] if len(args) > place else place - 1) for place, one in ((1, "from"), (2, "to")))
+            return result.fill_((low + high) / 2) if self._uniform or (low, high) != (0, 1) else result
         if name in ("randn", "randn_like"):
             return torch.zeros_like(result)
         if name == "normal":
@@ -86,7 +94,7 @@ class MeanDraws(TorchFunctionMode):
 
 
 NOISE: dict[str, Converter] = {
-    **dict.fromkeys(("rand", "rand_like"), _rand),
+    **dict.fromkeys(("rand", "rand_like"), _rand), "uniform": _between,
     **dict.fromkeys(("randint", "randint_like"), _integers),
     **dict.fromkeys(("randn", "randn_like", "normal", "normal_functional"), _normal),
 }

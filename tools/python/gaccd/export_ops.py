@@ -179,13 +179,13 @@ def _dropout(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 
 def _random(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    raise graph.refuse(node, "draws random numbers; gaccd draws those of dropout, rand, randn and randint, by sample, and no others")
+    raise graph.refuse(node, "draws random numbers; gaccd draws those of dropout, rand, randn, randint and uniform_, by sample, and no others")
 
 
 CONVERTERS: dict[str, Converter] = {
     **VALUES, **FORMULAS, **LAYOUT, **INDICES, **IMAGES, **POOLS, **NORMS, **ROUNDING, **SELECTION, **OF_COMPLEX, **NOISE,
     **dict.fromkeys(("dropout", "native_dropout"), _dropout), **dict.fromkeys(("bmm", "mm"), _matmul),
-    **dict.fromkeys(("randperm", "poisson", "multinomial", "uniform", "exponential", "feature_dropout"), _random),
+    **dict.fromkeys(("randperm", "poisson", "multinomial", "exponential", "feature_dropout"), _random),
     "linear": _linear, "addmm": _addmm,
     "scaled_dot_product_attention": attention,
 }
