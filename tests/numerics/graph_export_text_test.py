@@ -79,6 +79,16 @@ class Gradients(Exported):
         self.assertEqual(list(summary.unused), ["t.weight", "t.bias"])
         self.assertRegex((self.dir / "model" / "graph.txtpb").read_text(), r'name: "t.weight" size: \d+ size: \d+ frozen: true')
 
+    def test_parameters_that_no_grad_reads_alone_are_named(self):
+        def biased(model, x):
+            with torch.no_grad():
+                bias = model.t.weight.mean(0)
+            return model.f(x + bias)
+        model = Calls(biased, f=self.head, t=nn.Linear(WIDTH, WIDTH, bias=False))
+        self.assertIn("freeze t.weight by requires_grad_(False) instead", self.refusal(model, self.x))
+        model.t.weight.requires_grad_(False)
+        self.check(model, self.x)
+
     def test_torch_checkpoint_is_exported(self):
         from torch.utils.checkpoint import checkpoint
         self.check(Calls(lambda m, x: checkpoint(m.f, x, use_reentrant=False), f=self.head), self.x)
@@ -323,7 +333,7 @@ class State(Exported):
         def limits(model, x):
             model.s.data.clamp_(0, 1)
             return model.f(x) * model.s
-        self.assertIn("writes to a parameter or another tensor by .data", self.refusal(Calls(limits, f=self.head, s=nn.Parameter(torch.ones(1))), self.x))
+        self.assertIn("writes a parameter or another tensor by .data", self.refusal(Calls(limits, f=self.head, s=nn.Parameter(torch.ones(1))), self.x))
         attend = nn.functional.scaled_dot_product_attention
         self.assertIn("dropout that does not ask for self.training", self.refusal(
             Calls(lambda m, x: m.f(attend(x, x, x, dropout_p=0.3).mean(1)), f=self.head), self.steps))

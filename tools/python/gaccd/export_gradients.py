@@ -146,13 +146,17 @@ def check_no_grad(model: torch.nn.Module, program: Any) -> None:
             raise _stopped("Tensor.detach_() of", model, node)
         if "set_grad_enabled" in str(node.target) and node.args[0] is False and not (len(node.args) > 1 and gives_integers_alone(node)):
             users = [one for one in program.graph.nodes if node in one.all_input_nodes]
-            raise _stopped("torch.no_grad() or inference_mode() over", model, users[0] if users and not source_location(node) else node)
+            given = [one for one in node.all_input_nodes if one in depends]
+            alone = [parameters[one.name] for one in given if one.name in parameters and len(one.users) == 1]
+            raise _stopped("torch.no_grad() or inference_mode() over", model, users[0] if users and not source_location(node) else node,
+                           alone if len(alone) == len(given) else [])
 
 
-def _stopped(what: str, model: torch.nn.Module, node: Any) -> ExportError:
+def _stopped(what: str, model: torch.nn.Module, node: Any, alone: list[str] | None = None) -> ExportError:
+    """alone: parameters that are used here alone, if nothing else is."""
     spectral = any(type(one).__name__ in ("SpectralNorm", "_SpectralNorm")
                    for module in model.modules() for one in (module, *module._forward_pre_hooks.values()))
     way = ("spectral_norm changes its vectors in each forward; weight_norm of torch.nn.utils.parametrizations does not" if spectral
-           else "freeze parameters by requires_grad_(False) instead")
+           else f"freeze {', '.join(alone) if alone else 'parameters'} by requires_grad_(False) instead")
     return ExportError(f"{what} a trained parameter or what depends on one: gaccd cannot stop a gradient; {way}; "
                        f"near {source_location(node) or 'an unknown line'}")
