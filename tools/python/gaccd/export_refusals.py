@@ -41,8 +41,7 @@ def _config_advice(model: torch.nn.Module) -> str:
         config = getattr(module, "config", None)
         if getattr(config, "apply_spec_augment", False) and getattr(config, "mask_time_prob", 0):
             found["config.apply_spec_augment=False"] = None
-        if getattr(config, "layerdrop", 0):
-            found["config.layerdrop=0"] = None
+        found.update((f"config.{name}=0", None) for name in dir(config) if name.endswith("layerdrop") and getattr(config, name))
     return f"; try {' and '.join(found)}" if found else ""
 
 
