@@ -193,6 +193,10 @@ class Layers(Exported):
         self.check(Calls(lambda m, x: {"hidden": m.g(x), "prediction_outputs": m.f(x)}, f=f, g=g), self.x)
         self.assertIn("or 'logits' among others, found 2", self.refusal(Calls(lambda m, x: (m.g(x), m.f(x)), f=f, g=g), self.x))
 
+    def test_running_statistics_that_the_output_does_not_read_are_kept(self):
+        self.check(Calls(lambda m, x: {"logits": m.f(m.g(x)), "aux": m.n(x)}, f=self.head, g=nn.BatchNorm1d(WIDTH), n=nn.BatchNorm1d(WIDTH)),
+                   torch.randn(3, WIDTH))
+
     def test_arguments_with_names_of_the_data(self):
         """Lengths are never 0, by which forward divides."""
         class Mean(nn.Module):
@@ -357,10 +361,10 @@ class Refusals(Exported):
 
     def test_switches_of_transformers(self):
         class Config:
-            apply_spec_augment, mask_time_prob, layerdrop = True, 0.05, 0.1
+            apply_spec_augment, mask_time_prob, encoder_layerdrop, layerdrop = True, 0.05, 0.2, 0.1
         model = Calls(lambda m, x: m.f(x) if torch.rand([]) > 0.1 else x, f=self.head)
         model.config = Config()
-        self.assertRegex(self.refusal(model, self.x), r"; try config.apply_spec_augment=False and config.layerdrop=0$")
+        self.assertRegex(self.refusal(model, self.x), r"; try config.apply_spec_augment=False and config.encoder_layerdrop=0 and config.layerdrop=0$")
 
     def test_what_cannot_be_taken_apart(self):
         self.assertRegex(self.refusal(Calls(lambda m, x: m.f(torch.fft.fft(x).real), f=self.head), self.x), "it is called at")
