@@ -183,6 +183,10 @@ class Layers(Exported):
         self.check(Calls(lambda m, x: {"hidden": m.g(x), "prediction_outputs": m.f(x)}, f=f, g=g), self.x)
         self.assertIn("or 'logits' among others, found 2", self.refusal(Calls(lambda m, x: (m.g(x), m.f(x)), f=f, g=g), self.x))
 
+    def test_running_statistics_that_the_output_does_not_read_are_kept(self):
+        self.check(Calls(lambda m, x: {"logits": m.f(m.g(x)), "aux": m.n(x)}, f=self.head, g=nn.BatchNorm1d(WIDTH), n=nn.BatchNorm1d(WIDTH)),
+                   torch.randn(3, WIDTH))
+
     def test_arguments_with_names_of_the_data(self):
         """Lengths are never 0, by which forward divides."""
         class Mean(nn.Module):
@@ -258,6 +262,20 @@ class Values(Exported):
                             torch.randint(2, (2, 6)))
         self.check_together([lambda m, y: y ** 0 + y], torch.randint(2, (2, 6)))
 
+    def test_topk_takes_the_first_of_equal_values(self):
+        self.check(Calls(lambda m, x: m.f(x * torch.zeros_like(x).scatter(1, m.g(x).clamp(max=0).topk(3).indices, 1.0)),
+                         f=self.head, g=nn.Linear(WIDTH, WIDTH)), self.x)
+
+    def test_columns_of_a_table(self):
+        many = torch.randperm(20)
+        for columns in (lambda w, ids: w[:, ids].transpose(0, 1), lambda w, ids: w[:, ids - 3].transpose(0, 1),
+                        lambda w, ids: w.index_select(1, ids.flatten()).view(CLASSES, -1, WIDTH).transpose(0, 1),
+                        lambda w, ids: w.view(CLASSES, 2, 10).index_select(-1, ids[:, 0]).permute(2, 0, 1) + w.index_select(1, many)[:, :2],
+                        lambda w, ids: w.index_select(1, torch.arange(3, 3 + WIDTH).flip(0).expand(ids.shape[0], -1).flatten())
+                        .view(CLASSES, -1, WIDTH).transpose(0, 1)):
+            self.check(Calls(lambda m, x, columns=columns: m.f(x) + columns(m.t.weight, (x > 0).long() * 2 + (x > 1)).square().sum(2),
+                             f=self.head, t=nn.Linear(20, CLASSES)), self.x)
+
     def test_constants_of_one_value_with_more_dimensions(self):
         two = torch.full((1, 1, 1, 1), 2.0)
         self.check_together([lambda m, y, of=formula: of(y[:, :, None] + m.limit).tanh().sum(2).squeeze(0) for formula in (
@@ -309,7 +327,7 @@ class State(Exported):
         def limits(model, x):
             model.s.data.clamp_(0, 1)
             return model.f(x) * model.s
-        self.assertIn("writes to a parameter or another tensor by .data", self.refusal(Calls(limits, f=self.head, s=nn.Parameter(torch.ones(1))), self.x))
+        self.assertIn("writes a parameter or another tensor by .data", self.refusal(Calls(limits, f=self.head, s=nn.Parameter(torch.ones(1))), self.x))
         attend = nn.functional.scaled_dot_product_attention
         self.assertIn("dropout that does not ask for self.training", self.refusal(
             Calls(lambda m, x: m.f(attend(x, x, x, dropout_p=0.3).mean(1)), f=self.head), self.steps))
@@ -333,10 +351,10 @@ class Refusals(Exported):
 
     def test_switches_of_transformers(self):
         class Config:
-            apply_spec_augment, mask_time_prob, layerdrop = True, 0.05, 0.1
+            apply_spec_augment, mask_time_prob, encoder_layerdrop, layerdrop = True, 0.05, 0.2, 0.1
         model = Calls(lambda m, x: m.f(x) if torch.rand([]) > 0.1 else x, f=self.head)
         model.config = Config()
-        self.assertRegex(self.refusal(model, self.x), r"; try config.apply_spec_augment=False and config.layerdrop=0$")
+        self.assertRegex(self.refusal(model, self.x), r"; try config.apply_spec_augment=False and config.encoder_layerdrop=0 and config.layerdrop=0$")
 
     def test_what_cannot_be_taken_apart(self):
         self.assertRegex(self.refusal(Calls(lambda m, x: m.f(torch.fft.fft(x).real), f=self.head), self.x), "it is called at")

@@ -20,6 +20,7 @@ class GraphNoise(ExportTest):
                 ("distribution", Autoencoder(lambda mean, log: torch.distributions.Normal(
                     mean, torch.exp(log / 2), validate_args=False).rsample()), torch.zeros(2, 6)),
                 ("in place", Autoencoder(lambda mean, log: mean + torch.zeros_like(log).normal_(0.5, 2)), torch.zeros(2, 6)),
+                ("uniform, in place", Autoencoder(lambda mean, log: mean + torch.empty_like(log).uniform_(-0.5, 1)), torch.zeros(2, 6)),
                 ("relaxed", Autoencoder(lambda mean, log: torch.nn.functional.gumbel_softmax(mean, 0.5) * log), torch.zeros(2, 6)),
                 ("bits", Autoencoder(lambda mean, log: torch.bernoulli(mean.sigmoid()) * log), torch.zeros(2, 6)),
                 ("laplace", Autoencoder(lambda mean, log: torch.distributions.Laplace(
@@ -71,7 +72,8 @@ class GraphNoise(ExportTest):
 
     def test_one_draw_for_all_samples(self):
         """Without a dimension of samples, and only in training: the summary says that evaluation is another function."""
-        for draw in (lambda: torch.normal(0., 1., (3,)), lambda: torch.zeros(3).normal_(), lambda: torch.randint_like(torch.ones(3), 5)):
+        for draw in (lambda: torch.normal(0., 1., (3,)), lambda: torch.zeros(3).normal_(), lambda: torch.zeros(3).uniform_(2, 3),
+                     lambda: torch.randint_like(torch.ones(3), 5)):
             with self.subTest():
                 class InTraining(Draws):
                     def forward(self, features):

@@ -44,6 +44,17 @@ def without_dropout(model: torch.nn.Module) -> Iterator[None]:
         yield
 
 
+class FirstOfEqual(TorchFunctionMode):
+    """topk takes the first of equal values, as gaccd does; PyTorch takes any of them."""
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _topk(*args, **(kwargs or {})) if getattr(function, "__name__", "") == "topk" else function(*args, **(kwargs or {}))
+
+
+def _topk(input: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    values, places = torch.sort(input, dim=dim, descending=largest, stable=True)
+    return torch.return_types.topk((values.narrow(dim, 0, k), places.narrow(dim, 0, k)))
+
+
 class _WithRunningStatistics(TorchFunctionMode):
     """Makes batch norms use running statistics, as in evaluation."""
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -37,7 +37,10 @@ def _index(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     """Constant indices of adjacent dimensions that do not count samples; other indices: export_layout.py."""
     indices = a["indices"]
     used = [dim for dim, one in enumerate(indices) if one is not None]
-    if used == [0] and (rows := _all_samples(graph, node, a["self"], indices[0]) or _gather_rows(graph, node, a["self"], indices[0], wraps=True)):
+    if used == [0] and (rows := _all_samples(graph, node, a["self"], indices[0])):
+        return rows
+    if len(used) == 1 and not isinstance(graph.value(indices[used[0]]), torch.Tensor) and (
+            rows := _gather_rows(graph, node, a["self"], used[0], indices[used[0]], wraps=True)):
         return rows
     known = [graph.value(indices[dim]) for dim in used]
     sizes = graph.sizes(node, graph.shape(a["self"]))
@@ -64,23 +67,33 @@ def _all_samples(graph: GraphBuilder, node: Any, x: Any, samples: Any) -> str:
     return viewed(graph, node, with_samples(graph, node, x, graph.raw_value_name(node, x)), graph.sizes(node))
 
 
-def _gather_rows(graph: GraphBuilder, node: Any, table: Any, places: Any, wraps: bool) -> str:
-    """Rows of a table that does not depend on samples, at positions that do; otherwise "". wraps: negative positions count from the end."""
+def _gather_rows(graph: GraphBuilder, node: Any, table: Any, dim: int, places: Any, wraps: bool) -> str:
+    """Rows, counted by `dim`, of a table that does not depend on samples, at positions that do; otherwise "". wraps: negative
+    positions count from the end."""
     sizes = graph.sizes(node, graph.shape(table))
-    if min(sizes) < 0 or isinstance(graph.value(places), torch.Tensor) or places.meta["val"].dtype == torch.bool:
+    if min(sizes) < 0 or places.meta["val"].dtype == torch.bool:
         return ""
     ids, rows = graph.raw_value_name(node, places), graph.value_name(node, table)
     if wraps and ids not in graph.ids:
         below = graph.emit(node, Node("less", [ids], {"than": 0.0}))
-        ids = graph.emit(node, Node("add", [ids, scaled(graph, node, below, sizes[0])], {}))
+        ids = graph.emit(node, Node("add", [ids, scaled(graph, node, below, sizes[dim])], {}))
+    others = [*sizes[:dim], *sizes[dim + 1:]]
+    rows = permuted(graph, node, rows, [dim, *(one for one in range(len(sizes)) if one != dim)])
     if len(sizes) != 2:
-        rows = viewed(graph, node, rows, [sizes[0], math.prod(sizes[1:])])
-    return viewed(graph, node, graph.emit(node, Node("embedding", [ids, rows], {})), graph.sizes(node))
+        rows = viewed(graph, node, rows, [sizes[dim], math.prod(others)])
+    found, rank = graph.sizes(node, graph.shape(places)), len(graph.shape(places))
+    y = viewed(graph, node, graph.emit(node, Node("embedding", [ids, rows], {})), [*found, *others])
+    return permuted(graph, node, y, [*range(rank, rank + dim), *range(rank), *range(rank + dim, rank + len(others))])
 
 
 def _index_select(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    rows = _gather_rows(graph, node, a["self"], a["index"], wraps=False) if a["dim"] % len(graph.shape(a["self"])) == 0 else ""
-    return rows or LAYOUT["index_select"](graph, node, a)
+    sizes, places = graph.sizes(node, graph.shape(a["self"])), graph.sizes(node, graph.shape(a["index"]))
+    dim, known = a["dim"] % len(sizes), graph.value(a["index"])
+    if not isinstance(known, torch.Tensor) or min(places, default=0) < -1:
+        return _gather_rows(graph, node, a["self"], dim, a["index"], wraps=False) or LAYOUT["index_select"](graph, node, a)
+    if sizes[dim] < 0 or min(places, default=0) < 0:
+        return LAYOUT["index_select"](graph, node, a)
+    return take_dims(graph, node, rows_name(graph, node, a["self"]), sizes, range(dim, dim + 1), known.flatten())
 
 
 def _unfold(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:

@@ -51,6 +51,11 @@ def _rand(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     return Uniform(node)
 
 
+def _between(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    low, high = a["from"], a["to"]
+    return Uniform(node) if (low, high) == (0, 1) else shifted(graph, node, scaled(graph, node, uniform(graph, node), high - low), low)
+
+
 def _integers(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     low, high = a["low"] if "low" in a else 0, a["high"]
     if not isinstance(low, int) or not isinstance(high, int) or not 0 < high - low <= MOST_INTEGERS:
@@ -62,11 +67,6 @@ def _integers(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 def _exponential(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     logarithm = graph.emit(node, Node("log", [uniform(graph, node)], {}))
     return scaled(graph, node, logarithm, -1 / (a["lambd"] if "lambd" in a else 1))
-
-
-def _uniform(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    least, most = (a[name] if name in a else default for name, default in (("from", 0.0), ("to", 1.0)))
-    return shifted(graph, node, scaled(graph, node, uniform(graph, node), most - least), least)
 
 
 def _bernoulli(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
@@ -114,13 +114,14 @@ class MeanDraws(TorchFunctionMode):
         if name == "normal_":
             return result.fill_(given(1, "mean", 0.0))
         if name == "uniform_":
-            return result.fill_((given(1, "from", 0.0) + given(2, "to", 1.0)) / 2)
+            low, high = given(1, "from", 0.0), given(2, "to", 1.0)
+            return result.fill_((low + high) / 2) if self._uniform or (low, high) != (0, 1) else result
         return result.fill_(math.log(2) / given(1, "lambd", 1.0)) if name == "exponential_" else result
 
 
 NOISE: dict[str, Converter] = {
-    **dict.fromkeys(("rand", "rand_like"), _rand),
+    **dict.fromkeys(("rand", "rand_like"), _rand), "uniform": _between,
     **dict.fromkeys(("randint", "randint_like"), _integers),
-    "exponential": _exponential, "uniform": _uniform, "bernoulli": _bernoulli,
+    "exponential": _exponential, "bernoulli": _bernoulli,
     **dict.fromkeys(("randn", "randn_like", "normal", "normal_functional"), _normal),
 }

@@ -41,8 +41,7 @@ def _config_advice(model: torch.nn.Module) -> str:
         config = getattr(module, "config", None)
         if getattr(config, "apply_spec_augment", False) and getattr(config, "mask_time_prob", 0):
             found["config.apply_spec_augment=False"] = None
-        if getattr(config, "layerdrop", 0):
-            found["config.layerdrop=0"] = None
+        found.update((f"config.{name}=0", None) for name in dir(config) if name.endswith("layerdrop") and getattr(config, name))
     return f"; try {' and '.join(found)}" if found else ""
 
 
@@ -59,8 +58,9 @@ def reason(error: Exception, model: torch.nn.Module) -> str:
     if re.search(r"data.dependent|unbacked|u\d+|GuardOnData", text, re.IGNORECASE):
         way = "; its shapes or branches depend on data: multiply by a mask, or use torch.where, instead"
     elif "fake tensor in the exported program" in text:
-        first = "forward writes to a parameter or another tensor by .data or .copy_, which torch.export does not see"
-        way = "; compute with the new value instead, as w = self.weight.clamp(0, 1)"
+        first = "forward reads or writes a parameter or another tensor by .data or .copy_, which torch.export does not see"
+        way = ("; read the tensor itself, which a gradient then reaches, and instead of writing compute with the new value, "
+               "as w = self.weight.clamp(0, 1)")
     elif "batch" in text and re.search("[Cc]onstraint|specializ|Dim", text):
         first, way = "it works for one number of samples alone", "; take x.shape[0] instead of a number"
         if " // " in text:  # the number of parts of a chunk

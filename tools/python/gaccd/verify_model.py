@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from .export_types import ExportError
-from .export_evaluation import without_dropout
+from .export_evaluation import FirstOfEqual, without_dropout
 from .export_graph import MAX_FLOAT
 from .export_lengths import copied
 from .export_model import DATA_NAMES, iterate_outputs, state_tensors
@@ -171,7 +171,7 @@ def _in_pytorch(model: torch.nn.Module, kind: torch.dtype, inputs: list[_Input],
     with torch.no_grad():
         for parameter in judged.parameters() if move else ():
             parameter.copy_(moved(parameter))
-    with without_dropout(judged), MeanDraws():
+    with without_dropout(judged), MeanDraws(), FirstOfEqual():
         with torch.no_grad():
             output = _calls(judged.eval(), inputs, given, names)
         logits = _calls(judged.train(), inputs, given, names)
@@ -323,9 +323,11 @@ class _Compared:
         try:
             tensors = _draw(self.inputs, self.samples)
             labels, classes = self._labels(tensors)
+            kept = self._kept()
 
             def in_pytorch(kind: torch.dtype, move: float = 0.0) -> dict[str, torch.Tensor]:
-                return _in_pytorch(self.model, kind, self.inputs, tensors, labels, self.names, move)
+                results = _in_pytorch(self.model, kind, self.inputs, tensors, labels, self.names, move)
+                return {**results, **{name: value for name, value in kept.items() if name in results}}
 
             def several() -> list[dict[str, torch.Tensor]]:
                 return [in_pytorch(torch.float32, ROUNDING) for _ in range(MOVED_RUNS)]
@@ -343,6 +345,11 @@ class _Compared:
         finally:
             torch.random.set_rng_state(generator)
         return Verification(float(exact["loss"]), results, precision)
+
+    def _kept(self) -> dict[str, torch.Tensor]:
+        """Buffers that the output does not depend on, which gaccd keeps, as the running statistics of an auxiliary head."""
+        return {name: self.weights[name].double() for name, _ in self.model.named_buffers()
+                if name in self.weights and f'input: "{name}"' not in self.graph}
 
     def _in_double(self, in_pytorch: Callable[[torch.dtype], dict[str, torch.Tensor]]) -> tuple[
             dict[str, torch.Tensor], list[dict[str, torch.Tensor]], str]:
