@@ -184,8 +184,10 @@ class Layers(Exported):
         self.assertIn("or 'logits' among others, found 2", self.refusal(Calls(lambda m, x: (m.g(x), m.f(x)), f=f, g=g), self.x))
 
     def test_running_statistics_that_the_output_does_not_read_are_kept(self):
-        self.check(Calls(lambda m, x: {"logits": m.f(m.g(x)), "aux": m.n(x)}, f=self.head, g=nn.BatchNorm1d(WIDTH), n=nn.BatchNorm1d(WIDTH)),
-                   torch.randn(3, WIDTH))
+        norms = {name: nn.BatchNorm1d(WIDTH) for name in "gn"}
+        summary = self.check(Calls(lambda m, x: {"logits": m.f(m.g(x)), "aux": m.n(x)}, f=self.head, **norms), torch.randn(3, WIDTH))
+        self.assertEqual(summary.kept, ["n.num_batches_tracked", "n.running_mean", "n.running_var"])
+        self.assertIn("kept       n.num_batches_tracked, n.running_mean, n.running_var: the output does not", str(summary))
 
     def test_arguments_with_names_of_the_data(self):
         """Lengths are never 0, by which forward divides."""

@@ -406,6 +406,10 @@ class GraphBuilder:
         """Trainable parameters without a gradient: the output does not depend on them, or by integers and masks alone; they keep their values."""
         return {name: tensor for name, tensor in self.own.items() if tensor.requires_grad and not self._has_gradient(name)}
 
+    def kept(self) -> list[str]:
+        """Buffers that forward changes and the output does not depend on, as the statistics of an auxiliary head."""
+        return sorted(name for name in self._mutated if not any(name in node.inputs for _, node, _ in self.nodes))
+
     def is_frozen(self, name: str) -> bool:
         return not self.own[name].requires_grad or not self._has_gradient(name)
 

@@ -39,6 +39,7 @@ class Summary:
     folded: int  # calls of PyTorch that depend on neither data nor parameters, evaluated as constants
     constants: int  # number of constant tensors in the graph
     unused: dict[str, int]  # trainable parameters without a gradient -> number of values, not trained
+    kept: list[str]  # buffers that PyTorch changes in forward, and gaccd does not
     lengths: list[int]  # lengths that texts are cut to, with a graph for each
     replaced: bool  # whether an exported model was replaced
     evaluation: float  # relative difference of outputs between evaluation and training
@@ -62,6 +63,8 @@ class Summary:
                   f"{self.buffers:,} values of buffers",
                   *([f"unused     {_some(list(self.unused))}: no gradient reaches them, they keep their values"]
                     if self.unused else []),
+                  *([f"kept       {_some(self.kept)}: the output does not depend on them, they keep their values"]
+                    if self.kept else []),
                   f"FLOPs      {self.flops:,.0f} for a sample, forward, in products",
                   f"functions  {functions}",
                   *([f"lengths    texts are cut to {', '.join(map(str, self.lengths))} tokens where they are short"
@@ -134,4 +137,4 @@ def summarize(model: torch.nn.Module, graph: GraphBuilder, path: str, lengths: l
         buffers=sum(b.numel() for name, b in model.named_buffers() if name in model.state_dict()),
         functions=dict(collections.Counter(node.op for _, node, _ in graph.nodes).most_common()),
         folded=graph.folded, constants=len(graph.constants), lengths=lengths, replaced=replaced, evaluation=evaluation,
-        unused={name: tensor.numel() for name, tensor in graph.unused().items()})
+        unused={name: tensor.numel() for name, tensor in graph.unused().items()}, kept=graph.kept())
