@@ -183,6 +183,14 @@ class Layers(Exported):
         self.check(Calls(lambda m, x: {"hidden": m.g(x), "prediction_outputs": m.f(x)}, f=f, g=g), self.x)
         self.assertIn("or 'logits' among others, found 2", self.refusal(Calls(lambda m, x: (m.g(x), m.f(x)), f=f, g=g), self.x))
 
+    def test_several_texts_in_a_sample(self):
+        """As the choices of BertForMultipleChoice, or the sentences of a document."""
+        table = nn.Embedding(9, WIDTH)
+        for pooled in (lambda y: y[:, 0], lambda y: y[:, -1], lambda y: y.mean(1), lambda y: y.amax(1)):
+            summary = self.check(Calls(lambda m, x, of=pooled: m.f(of(m.t(x.flatten(0, 1)).tanh()).view(x.shape[0], 3, WIDTH).mean(1)),
+                                       f=self.head, t=table), torch.zeros(2, 3, 5, dtype=torch.long))
+            self.assertEqual(list(summary.inputs), ["x"])
+
     def test_running_statistics_that_the_output_does_not_read_are_kept(self):
         norms = {name: nn.BatchNorm1d(WIDTH) for name in "gn"}
         summary = self.check(Calls(lambda m, x: {"logits": m.f(m.g(x)), "aux": m.n(x)}, f=self.head, **norms), torch.randn(3, WIDTH))

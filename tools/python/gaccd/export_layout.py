@@ -54,7 +54,7 @@ def _select(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     dim, size = inner_size(graph, node, a["self"], a["dim"])
     index = a["index"] + size if a["index"] < 0 else a["index"]
     x = graph.raw_value_name(node, a["self"])
-    of_samples = graph.sizes(node, graph.shape(a["self"]))[0] < 0 and a["self"] in graph.input_dependent
+    of_samples = a["self"] in graph.input_dependent and graph.sizes(node, graph.shape(a["self"]))[0] == -1
     if len(graph.shape(a["self"])) == 3 and dim == 1 and index == 0 and of_samples and x not in graph.ids:
         return Node("first_row", [x], {})
     return sliced(graph, node, x, dim, index, index + 1, keepdim=False)

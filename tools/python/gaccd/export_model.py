@@ -170,6 +170,8 @@ def _arguments(example: Example) -> tuple[tuple[torch.Tensor, ...], dict[str, to
 def _data_name(argument: str, tensor: torch.Tensor, count: int, inputs: Mapping[str, str]) -> str:
     if argument in inputs:
         return inputs[argument]
+    if tensor.dim() > 2 and not tensor.is_floating_point():  # no text: [samples, choices, length]
+        return argument
     if argument in DATA_NAMES or count > 1:
         return DATA_NAMES.get(argument, argument)
     return "features" if tensor.is_floating_point() else "tokens"

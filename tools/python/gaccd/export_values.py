@@ -290,10 +290,10 @@ def _sum(op: str) -> Converter:
             raise graph.refuse(node, f"over the dimensions {dims} of {rank}, one of which counts samples: an update of gaccd "
                                      "is a sum over samples, which must not depend on each other; the losses of the samples, "
                                      '[samples], can be the output (reduction="none", then the mean over the other dimensions)')
-        of_samples = rank > 0 and graph.sizes(node, graph.shape(a["self"]))[0] < 0 and a["self"] in graph.input_dependent
-        if op == "mean" and of_samples and rank == 4 and dims == [2, 3]:
+        count = graph.sizes(node, graph.shape(a["self"]))[0] if rank > 0 and a["self"] in graph.input_dependent else 0
+        if op == "mean" and count < 0 and rank == 4 and dims == [2, 3]:
             return Node("mean_image", input_names(graph, node, a["self"]), {"keepdim": keepdim})
-        if op == "mean" and of_samples and rank == 3 and dims == [1] and not keepdim:
+        if op == "mean" and count == -1 and rank == 3 and dims == [1] and not keepdim:
             return Node("mean_rows", input_names(graph, node, a["self"]), {})
         return Node(op, input_names(graph, node, a["self"]), {"dims": dims, "keepdim": keepdim})
     return made
