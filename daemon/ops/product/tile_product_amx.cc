@@ -7,8 +7,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 namespace gaccd {
 namespace {
 
@@ -63,6 +61,7 @@ BasicTileOperand<Bf16Pair> LeftTile(const BasicTileOperand<Bf16Pair>& a, std::in
                                     std::int64_t rows, std::int64_t depth, Bf16Pair* memory) {
   if (a.k_step == 1) return {a.data + k, a.row_step, 1};
   Transpose(a.data + k * a.k_step, a.k_step, rows, depth, memory);
+  __asm__ volatile("" ::: "memory");  // gcc 12 does not know that _tile_loadd reads memory
   return {memory, kTile, 1};
 }
 
@@ -141,8 +140,9 @@ void WholeTiles(const BasicTileOperand<Bf16Pair>& a, const Bf16Pair* b, std::int
       break;
     }
     for (std::int64_t j = 0; j < n; j += kMaxTiles * kTile) {
-      const std::int64_t tiles = std::min(kMaxTiles, (n - j) / kTile);
-      kBlocks[tiles - 1](rows, b + j, b_step, to + j, c_step, k, add);
+      const std::int64_t tiles = (n - j) / kTile;
+      kBlocks[tiles < kMaxTiles ? tiles - 1 : kMaxTiles - 1](rows, b + j, b_step, to + j, c_step, k,
+                                                             add);
     }
   }
   _tile_release();
