@@ -79,6 +79,58 @@ class Gradients(Exported):
         self.assertEqual(list(summary.unused), ["t.weight", "t.bias"])
         self.assertRegex((self.dir / "model" / "graph.txtpb").read_text(), r'name: "t.weight" size: \d+ size: \d+ frozen: true')
 
+    def test_changes_in_place_that_gradients_do_not_see_are_refused(self):
+        """PyTorch gives the value the gradient that it had before the change."""
+        def in_no_grad(m, x):
+            y = m.g(x)
+            with torch.no_grad():
+                y[:, 0] = 0
+            return m.f(y)
+
+        def of_zeros(m, x):
+            y = torch.zeros(x.shape[0], WIDTH)
+            with torch.no_grad():
+                y.copy_(m.g(x))
+            return m.f(y * m.g(x))
+
+        def detached(m, x):
+            y = m.g(x)
+            y.view(-1, WIDTH, 1).detach().mul_(2)
+            return m.f(y)
+
+        def of_copies(m, x):
+            y = torch.zeros(x.shape[0], WIDTH)
+            y[:, :3] = m.g(x)[:, :3]
+            with torch.no_grad():
+                z = y.clone().mul_(2)
+            w = m.g(x).detach()
+            w[:, 1] = z[:, 2]
+            w += m.g(x)
+            z = z.mul_(m.g(x))
+            with torch.autocast("cpu", enabled=False), torch.no_grad():
+                t = m.g(x) * 2
+            return m.f(y * w + z * t)
+        for forward in (in_no_grad, of_zeros, detached):
+            with self.subTest(forward=forward.__name__):
+                self.assertRegex(self.refusal(Calls(forward, f=self.head, g=nn.Linear(WIDTH, WIDTH)), self.x),
+                                 r"changes a value in place in no_grad or through detach.*near .*_test.py:\d+$")
+        self.check(Calls(of_copies, f=self.head, g=nn.Linear(WIDTH, WIDTH)), self.x)
+
+    def test_masks_drawn_in_no_grad(self):
+        def masked(m, x):
+            y = m.g(x)
+            with torch.no_grad():
+                best, kept = y.amax(1, keepdim=True), torch.empty(x.shape[0], 1).bernoulli_(0.75) if m.training else 0.75
+            return m.f((y - best) * (kept / 0.75))
+        gaccd.export(Calls(masked, f=self.head, g=nn.Linear(WIDTH, WIDTH)), self.x, self.dir / "model")
+        self.assertIn('op: "drop_samples"', (self.dir / "model" / "graph.txtpb").read_text())
+
+    def test_parameters_whose_shape_alone_is_read_keep_their_values(self):
+        def of_shape(m, x):
+            y = m.g(x)
+            return m.f(y.detach() + torch.ones_like(y))
+        self.assertEqual(list(self.check(Calls(of_shape, f=self.head, g=nn.Linear(WIDTH, WIDTH)), self.x).unused), ["g.weight", "g.bias"])
+
     def test_torch_checkpoint_is_exported(self):
         from torch.utils.checkpoint import checkpoint
         self.check(Calls(lambda m, x: checkpoint(m.f, x, use_reentrant=False), f=self.head), self.x)
@@ -91,6 +143,25 @@ class Gradients(Exported):
 
 
 class Layers(Exported):
+    def test_texts_are_not_cut_for_labels_that_hide_what_reads_the_padding(self):
+        class WithLoss(nn.Module):
+            def __init__(self, reads_padding, of_tokens):
+                super().__init__()
+                self.tokens, self.fc, self.reads_padding, self.of_tokens = nn.Embedding(11, 8), nn.Linear(8, 4), reads_padding, of_tokens
+
+            def forward(self, input_ids, attention_mask, labels):
+                x, known = self.tokens(input_ids), 1 if self.reads_padding else attention_mask[..., None].float()
+                logits = self.fc(x).transpose(1, 2) if self.of_tokens else self.fc((x * known).sum(1))
+                losses = torch.nn.functional.cross_entropy(logits, labels, ignore_index=0, reduction="none")
+                return losses.sum(1, keepdim=True) if self.of_tokens else losses[:, None]
+        ids = torch.randint(11, (2, 40))
+        for reads_padding, of_tokens, lengths in ((True, False, []), (False, False, [16, 32]), (False, True, [])):
+            with self.subTest(reads_padding=reads_padding, of_tokens=of_tokens):
+                found = gaccd.export(WithLoss(reads_padding, of_tokens), {
+                    "input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.zeros_like(ids if of_tokens else ids[:, 0])},
+                    self.dir / "loss")
+                self.assertEqual(found.lengths, lengths)
+
     def test_hidden_states_of_recurrent_layers(self):
         fc = nn.Linear(12, CLASSES)
         for model in (Calls(lambda m, x: m.f(m.r(x)[1][0][-1]), f=fc, r=nn.LSTM(WIDTH, 12, 2, batch_first=True)),

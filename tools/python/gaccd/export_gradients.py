@@ -10,6 +10,7 @@ from typing import Any, Iterator
 
 import torch
 
+from .export_memory import changed_by, changes_outside, detach_changed, memory_of
 from .export_types import SAMPLES, TORCH, ExportError, is_discrete, source_location
 
 TRIED = 3  # draws of values
@@ -74,6 +75,7 @@ def refuse_own_gradients(model: torch.nn.Module) -> Iterator[None]:
             raise ExportError(f"{name}: has a hook of its gradient, which may change it; gaccd calls none. Remove it first")
     apply, register_hook = torch.autograd.Function.__dict__["apply"], torch.Tensor.register_hook
     enter, leave = torch.inference_mode.__enter__, torch.inference_mode.__exit__
+    enter_cast, leave_cast = torch.autocast.__enter__, torch.autocast.__exit__
 
     called: list[tuple[Any, Any, str]] = []  # functions with a backward of their own, their arguments, and the line
 
@@ -96,16 +98,23 @@ def refuse_own_gradients(model: torch.nn.Module) -> Iterator[None]:
         mode.no_grad = torch.no_grad() if mode.mode else contextlib.nullcontext()
         mode.no_grad.__enter__()
 
+    def enter_autocast(cast: Any) -> Any:
+        """Not one that is off, as torch.export loses a no_grad inside."""
+        return enter_cast(cast) if cast._enabled else cast
+
     torch.autograd.Function.apply = classmethod(checked_apply)
     torch.Tensor.register_hook = checked_hook
     torch.inference_mode.__enter__ = enter_no_grad
     torch.inference_mode.__exit__ = lambda mode, *error: mode.no_grad.__exit__(*error)
+    torch.autocast.__enter__ = enter_autocast
+    torch.autocast.__exit__ = lambda cast, *error: leave_cast(cast, *error) if cast._enabled else None
     try:
         yield
     finally:
         torch.autograd.Function.apply = apply
         torch.Tensor.register_hook = register_hook
         torch.inference_mode.__enter__, torch.inference_mode.__exit__ = enter, leave
+        torch.autocast.__enter__, torch.autocast.__exit__ = enter_cast, leave_cast
     for cls, args, line in called:
         try:
             same = _has_gradient_of_forward(cls, args)
@@ -150,17 +159,21 @@ def _detach_outputs(region: Any) -> bool:
 def detach_no_grad(model: torch.nn.Module, program: Any) -> None:
     """Detaches the outputs of no_grad, and refuses what stops gradients otherwise. Called before decompositions, which remove the marks."""
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    parameters = program.graph_signature.inputs_to_parameters
+    parameters, buffers = program.graph_signature.inputs_to_parameters, program.graph_signature.inputs_to_buffers
     spectral = any(type(one).__name__ in ("SpectralNorm", "_SpectralNorm")
                    for module in model.modules() for one in (module, *module._forward_pre_hooks.values()))
     depends: set[Any] = set()  # nodes that depend on trained parameters
     for node in list(program.graph.nodes):
-        if parameters.get(node.name) in trained or depends.intersection(node.all_input_nodes):
+        reads = [one for given in node.all_input_nodes for one in (given, memory_of(given))]
+        if parameters.get(node.name) in trained or depends.intersection(reads):
             depends.add(node)
         if node not in depends:
             continue
+        depends.update(map(memory_of, changed_by(node)))
         if str(node.target).startswith("aten.detach_."):
             raise _stopped("Tensor.detach_() of", "detach() gives a new value instead", node)
+        if user := detach_changed(node):
+            raise _changed(node, user)
         if "set_grad_enabled" not in str(node.target) or node.args[0] is not False:
             continue
         users = [one for one in program.graph.nodes if node in one.all_input_nodes]
@@ -168,8 +181,16 @@ def detach_no_grad(model: torch.nn.Module, program: Any) -> None:
         if spectral:
             raise _stopped("torch.no_grad() over", "spectral_norm changes its vectors in each forward; weight_norm of "
                            "torch.nn.utils.parametrizations does not", where)
+        for one in [one for one, value in changes_outside(node) if memory_of(value).name not in buffers]:
+            raise _changed(one, where)
         if len(node.args) < 2 or not _detach_outputs(node):
             raise _stopped("torch.no_grad() or inference_mode() over", "an output of forward needs a gradient", where)
+
+
+def _changed(node: Any, where: Any) -> ExportError:
+    line = source_location(node) or source_location(where) or "an unknown line"
+    return ExportError(f"{node.target}: changes a value in place in no_grad or through detach(), while its gradient "
+                       f"remains as before the change; change a copy, .clone(), and use that; near {line}")
 
 
 def _stopped(what: str, way: str, node: Any) -> ExportError:

@@ -7,7 +7,7 @@ from typing import Any, Iterator, Mapping
 
 import torch
 
-from .export_types import HIDDEN, SAMPLES, Complex, ExportError, Input, Node, Refused, SampleMask, Uniform, is_detached, is_discrete, is_random, source_location
+from .export_types import HIDDEN, SAMPLES, Complex, ExportError, Input, Node, Refused, SampleMask, Uniform, is_detached, is_discrete, is_random, source_location, takes_shape_alone
 
 MAX_CONSTANT = 1 << 24  # values
 MAX_FLOAT = torch.finfo(torch.float32).max
@@ -421,7 +421,7 @@ class GraphBuilder:
         reached, left = set(), [self.output_node]
         while left:
             node = left.pop()
-            if node not in reached and not is_discrete(node) and not is_detached(node):
+            if node not in reached and not is_discrete(node) and not is_detached(node) and not takes_shape_alone(node):
                 reached.add(node)
                 left += node.all_input_nodes
         return {self._names[node] for node in reached if node.op == "placeholder" and isinstance(self._names[node], str)}

@@ -23,7 +23,7 @@ def _same(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 def _detach(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     if graph.depends_on_trained(node) and not gives_integers_alone(node):
         return Node("detach", [graph.value_name(node, a["self"])], {})
-    return graph.raw_value_name(node, node.args[0])
+    return graph.value(node.args[0])  # also a mask that is yet to be drawn
 
 
 def _view(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:

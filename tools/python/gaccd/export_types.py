@@ -71,6 +71,12 @@ def is_detached(node: Any) -> bool:
     return str(node.target) == "aten.detach.default"
 
 
+def takes_shape_alone(node: Any) -> bool:
+    """Whether the operation reads no values of its tensors, as zeros_like."""
+    name = str(node.target).removeprefix("aten.").partition(".")[0]
+    return name.startswith("new_") or name.endswith("_like")
+
+
 def is_random(node: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
