@@ -4,7 +4,9 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <vector>
 
+#include "daemon/tensor/finite.h"
 #include "daemon/tensor/flat_layout.h"
 #include "daemon/tensor/group_rules.h"
 #include "daemon/tensor/random.h"
@@ -130,6 +132,24 @@ TEST(RandomTest, QuantileInvertsTheNormalDistribution) {
     const double x = NormalQuantile(p);
     EXPECT_NEAR(0.5 * std::erfc(-x / std::numbers::sqrt2) / p, 1, 5e-6) << p;
   }
+}
+
+TEST(FiniteTest, FindsTheFirst) {
+  using Limits = std::numeric_limits<float>;
+  constexpr std::size_t kValues = 4096 + 37;  // a whole block, and a part
+  std::vector<float> values(kValues, -Limits::max());
+  values[5] = Limits::denorm_min();
+  EXPECT_EQ(FirstNotFinite(values), kValues);
+  for (const float bad : {Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN(),
+                          -Limits::quiet_NaN(), Limits::signaling_NaN()}) {
+    for (const std::size_t at : {std::size_t{0}, std::size_t{17}, kValues - 1}) {
+      std::vector<float> found = values;
+      found[at] = bad;
+      found.back() = bad;
+      EXPECT_EQ(FirstNotFinite(found), at) << bad;
+    }
+  }
+  EXPECT_EQ(FirstNotFinite({}), 0);
 }
 
 }  // namespace
