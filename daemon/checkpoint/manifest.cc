@@ -99,6 +99,7 @@ Result<Plan> PlanFromProto(const proto::Plan& message) {
     if (!speeds.ok()) return BadData(StrCat("plan: ", speeds.status().message()));
     request.speeds = *std::move(speeds);
   }
+  if (message.bits() == Name(Bits::kAnySplit)) request.bits = Bits::kAnySplit;
   auto plan = Plan::Make(request);
   if (!plan.ok()) return BadData(StrCat("plan: ", plan.status().message()));
   if (plan->effective_batch() != message.effective_batch() || plan->world() != message.world()) {

@@ -271,7 +271,8 @@ Result<PlanRequest> ToPlanRequest(const BatchSpec& batch, std::int64_t nodes,
                      .rounding = batch.rounding,
                      .lr_rule = batch.lr_rule,
                      .reference_batch = same ? target : batch.reference,
-                     .recompute = batch.recompute.value_or(Recompute::kNone)};
+                     .recompute = batch.recompute.value_or(Recompute::kNone),
+                     .bits = batch.bits};
 }
 
 std::string JobText(const Job& job) {

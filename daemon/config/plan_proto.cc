@@ -39,6 +39,7 @@ void FillPlanProto(const Plan& plan, proto::Plan& message) {
     message.set_recompute(std::string(Name(request.recompute)));
   }
   if (plan.stages() > 1) message.set_stages(plan.stages());
+  if (plan.any_split()) message.set_bits(std::string(Name(request.bits)));
   if (!plan.uneven()) return;
   message.set_speeds(SpeedsText(request.speeds));
   message.set_slowest_time(plan.slowest_time());

@@ -58,7 +58,9 @@ TrainIndices::TrainIndices(const SampleOrder& order, const UpdateSchedule& sched
 std::int64_t TrainIndices::max_samples() const {
   if (any_load_) return plans_.begin()->second.request().micro_batch;
   std::int64_t maximum = 0;
-  for (const auto& [samples, plan] : plans_) maximum = std::max(maximum, plan.MicroBatch(rank_, 0));
+  for (const auto& [samples, plan] : plans_) {
+    for (const std::int64_t size : plan.MicroBatchSizes(rank_)) maximum = std::max(maximum, size);
+  }
   return maximum;
 }
 

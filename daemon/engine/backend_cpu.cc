@@ -15,6 +15,8 @@
 
 namespace gaccd {
 
+static_assert(kMaxExactMicroBatches == kMaxAddends);
+
 // Shards the optimiser among ranks with the same parameters. If there would be only one part,
 // nothing is sharded.
 Status CpuBackend::DivideState(Communicator& comm, Sharding mode, const FlatLayout& layout) {
@@ -45,6 +47,11 @@ Status CpuBackend::CreateBuffers(const EngineOptions& options, std::span<float>*
   GACCD_RETURN_IF_ERROR(DivideState(comm_, options.shard, layout));
   GACCD_ASSIGN_OR_RETURN(gradient_memory_, Allocate(bytes));
   *gradients = {static_cast<float*>(gradient_memory_->data()), elements};
+  if (options.replica.any_split) {
+    const std::size_t limbs = kFloatLimbs * elements + 2 * kDoubleLimbs;
+    GACCD_ASSIGN_OR_RETURN(limb_memory_, Allocate(limbs * sizeof(double)));
+    limbs_ = {static_cast<double*>(limb_memory_->data()), limbs};
+  }
   if (!shards_) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(parameter_memory_, Allocate(bytes));
   *parameters = {static_cast<float*>(parameter_memory_->data()), elements};
@@ -112,6 +119,9 @@ Status CpuBackend::RecordReduce() {
   if (pipeline_) GACCD_RETURN_IF_ERROR(pipeline_->RecordReduceShared(graph_, whole));
   if (shards_) {
     GACCD_RETURN_IF_ERROR(shards_->RecordReduce(graph_, Stage(replica_->gradients())));
+  } else if (!limbs_.empty()) {
+    const MutableBuffer limbs = View(limbs_);
+    GACCD_RETURN_IF_ERROR(graph_.AllReduceSum(comm_, {&limbs, 1}));
   } else {
     Communicator& ranks = pipeline_ ? pipeline_->same_stage() : comm_;
     if (!pipeline_) {  // without the padding at the end
@@ -135,7 +145,27 @@ Status CpuBackend::SumOverRanks(std::int64_t segment) {
     GACCD_RETURN_IF_ERROR(graph_.AllReduceSum(comm_, {&sum, 1}));
     statistics_.push_back(graph_.Since(begin));
   }
-  return graph_.Run(statistics_[static_cast<std::size_t>(segment)]);
+  GACCD_RETURN_IF_ERROR(graph_.Run(statistics_[static_cast<std::size_t>(segment)]));
+  replica_->UpdateSumReduced(segment);
+  return Status::Ok();
+}
+
+void CpuBackend::MoveGradients() {
+  if (unmoved_) MoveToLimbs(replica_->gradients(), limbs_.first(limbs_.size() - 2 * kDoubleLimbs));
+  unmoved_ = false;
+}
+
+void CpuBackend::AddLossToLimbs(const LossSums& sums) {
+  if (!limbs_.empty()) AddToLimbs(std::array{sums.loss_sum, sums.divisor}, loss_limbs());
+}
+
+void CpuBackend::ReadReducedLimbs() {
+  if (limbs_.empty()) return;
+  ReadLimbs(limbs_.first(limbs_.size() - 2 * kDoubleLimbs), replica_->gradients());
+  std::array<double, 2> sums{};
+  ReadLimbs(loss_limbs(), sums);
+  control_->sums.loss = sums[0];
+  control_->sums.divisor = sums[1];
 }
 
 Result<EngineMemory> CpuBackend::PlanMemory(const ReplicaOptions& sizes) {
@@ -154,6 +184,8 @@ Status CpuBackend::Begin(const UpdateSlot& slot, double lr) {
   replica_->SetUpdate(slot.page->inputs.update);
   control_->sums = {};
   reduced_ = false;
+  unmoved_ = false;
+  std::ranges::fill(limbs_, 0.0);
   graph_.NextUpdate();
   replica_->BeginSegments();
   Mark(UpdateMark::kBegin);
@@ -170,9 +202,12 @@ Status CpuBackend::MicroStep(const BatchView& batch, MicroStepPosition place,
     sums.divisor += static_cast<double>(batch.samples);
     return place.last ? SetScaleGradient() : Status::Ok();
   }
-  GACCD_ASSIGN_OR_RETURN(
-      const LossSums found,
-      replica_->MicroStep(batch, control_->inputs.prediction_weight, place.first));
+  MoveGradients();
+  unmoved_ = !limbs_.empty() && batch.samples > 0;
+  GACCD_ASSIGN_OR_RETURN(const LossSums found,
+                         replica_->MicroStep(batch, control_->inputs.prediction_weight,
+                                             place.first || !limbs_.empty()));
+  AddLossToLimbs(found);
   sums.samples += static_cast<double>(batch.samples);
   sums.loss += found.loss_sum;
   sums.divisor += found.divisor;
@@ -183,9 +218,16 @@ Status CpuBackend::RunSegment(const BatchView& batch, std::int64_t micro_batch,
                               std::int64_t segment) {
   UpdateSums& sums = control_->sums;
   if (segment == 0) sums.samples += static_cast<double>(batch.samples);
+  MoveGradients();
+  if (!limbs_.empty() && segment == 0 && micro_batch == 0) {
+    // A segment overwrites only its own gradients; the others are those of the last update.
+    std::ranges::fill(replica_->gradients(), 0.0F);
+  }
+  unmoved_ = !limbs_.empty();
   GACCD_ASSIGN_OR_RETURN(
       const LossSums found,
       replica_->RunSegment(batch, micro_batch, segment, control_->inputs.prediction_weight));
+  AddLossToLimbs(found);
   sums.loss += found.loss_sum;
   sums.divisor += found.divisor;
   return Status::Ok();
@@ -198,7 +240,9 @@ Status CpuBackend::Reduce(const UpdateSlot& /*slot*/) {
     sums.ranks = 1;
   }
   if (pipeline_) GACCD_RETURN_IF_ERROR(pipeline_->FlushSends());
+  MoveGradients();
   GACCD_RETURN_IF_ERROR(graph_.Run(reduce_));
+  ReadReducedLimbs();
   reduced_ = true;
   Mark(UpdateMark::kReduced);
   return Status::Ok();

@@ -17,6 +17,7 @@
 #include "daemon/engine/update_graph.h"
 #include "daemon/optim/digest.h"
 #include "daemon/optim/optimizer.h"
+#include "daemon/tensor/reproducible_sum.h"
 #include "daemon/tensor/shard_layout.h"
 
 namespace gaccd {
@@ -125,6 +126,12 @@ class CpuBackend final : public Backend {
   // Record what an update sends.
   Status RecordUpdate();
   Status RecordReduce();
+  // For ReplicaOptions::any_split: adds the gradients of the last micro-step to the limbs; after
+  // the reduction, reads gradients, loss and divisor from them.
+  void MoveGradients();
+  void AddLossToLimbs(const LossSums& sums);
+  void ReadReducedLimbs();
+  [[nodiscard]] std::span<double> loss_limbs() { return limbs_.last(2 * kDoubleLimbs); }
   Result<double> SumSquares();
   Status OwnParametersChanged();
   Status DivideState(Communicator& comm, Sharding mode, const FlatLayout& layout);
@@ -154,6 +161,9 @@ class CpuBackend final : public Backend {
   HostBuffer stage_gradients_;  // of a stage: pages that it does not use take no memory
   std::unique_ptr<CommMemory> gradient_memory_;
   std::unique_ptr<CommMemory> parameter_memory_;  // where they are gathered
+  std::unique_ptr<CommMemory> limb_memory_;
+  std::span<double> limbs_;  // of the gradients, then of loss and divisor; empty unless any_split
+  bool unmoved_ = false;     // the gradients of a micro-step are not in the limbs yet
   Precision precision_ = Precision::kF32;
   std::unique_ptr<Replica> replica_;
   UpdateGraph graph_;

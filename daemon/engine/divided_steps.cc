@@ -12,7 +12,8 @@ namespace gaccd {
 namespace {
 
 // Why micro-steps of this model cannot be divided; empty: they can.
-std::string_view WhyIndivisible(const Model& model) {
+std::string_view WhyIndivisible(const Model& model, bool any_split) {
+  if (any_split) return "other micro-batches would change the bits (bits: any_split)";
   if (model.contrastive()) return "the contrastive loss keeps the micro-batches of an update";
   if (model.update_sums() > 0) return "batch norms have statistics of the whole update (WINDOW)";
   if (model.micro_values() > 0) return "batch norms have statistics of the micro-batch (MICRO)";
@@ -22,13 +23,14 @@ std::string_view WhyIndivisible(const Model& model) {
 
 }  // namespace
 
-DividedSteps::DividedSteps(const Model& model, const std::set<std::int64_t>& planned,
+DividedSteps::DividedSteps(const Model& model, const ReplicaOptions& planned,
                            std::function<bool(std::int64_t samples)> refuses, Backend& backend)
     : model_(model),
-      planned_(planned),
+      planned_(planned.micro_batches),
+      any_split_(planned.any_split),
       refuses_(std::move(refuses)),
       backend_(backend),
-      most_(planned.empty() ? std::numeric_limits<std::int64_t>::max() : *planned.rbegin()) {}
+      most_(planned_.empty() ? std::numeric_limits<std::int64_t>::max() : *planned_.rbegin()) {}
 
 Status DividedSteps::RetryAllocation() {
   if (backend_.allocation_error().ok()) return Status::Ok();
@@ -93,7 +95,7 @@ Status DividedSteps::Halve(std::int64_t count, std::int64_t rest, Status failure
 }
 
 Status DividedSteps::CheckRetry(std::int64_t count, const Status& failure) const {
-  std::string why(WhyIndivisible(model_));
+  std::string why(WhyIndivisible(model_, any_split_));
   if (why.empty() && retries_.size() >= kMaxRetries) {
     why = StrCat("smaller micro-batches were tried ", retries_.size(), " times");
   }

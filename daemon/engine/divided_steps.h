@@ -4,7 +4,8 @@
 // rounding, and other ranks are not involved. The smaller size is kept. Used by one thread.
 //
 // The shortage ends the run if parts would compute a different result (statistics over a
-// micro-batch or over the update, a loss or collective operations over several micro-batches),
+// micro-batch or over the update, a loss or collective operations over several micro-batches,
+// ReplicaOptions::any_split),
 // after kMaxRetries retries, or with one sample left.
 #pragma once
 
@@ -27,9 +28,9 @@ class DividedSteps {
  public:
   static constexpr std::size_t kMaxRetries = 3;
 
-  // planned: the sizes that `backend` was made for. refuses: EngineChoice::refuses_memory. `model`
-  // and `backend` must outlive this.
-  DividedSteps(const Model& model, const std::set<std::int64_t>& planned,
+  // planned: what `backend` was made for. refuses: EngineChoice::refuses_memory. `model` and
+  // `backend` must outlive this.
+  DividedSteps(const Model& model, const ReplicaOptions& planned,
                std::function<bool(std::int64_t samples)> refuses, Backend& backend);
 
   // on_prepare: called with true before graphs for smaller sizes are prepared, which may take
@@ -62,6 +63,7 @@ class DividedSteps {
 
   const Model& model_;
   const std::set<std::int64_t> planned_;
+  const bool any_split_;
   const std::function<bool(std::int64_t samples)> refuses_;
   std::function<void(bool preparing)> on_prepare_ = [](bool) {};
   Backend& backend_;

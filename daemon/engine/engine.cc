@@ -48,7 +48,7 @@ Engine::Engine(Communicator& comm, const Model& model, const EngineOptions& opti
       model_(model),
       options_(options),
       backend_(std::move(backend)),
-      divided_(model, options.replica.micro_batches, options.choice.refuses_memory, *backend_) {
+      divided_(model, options.replica, options.choice.refuses_memory, *backend_) {
   for (std::size_t i = 0; i < updates_.size(); ++i) updates_[i].slot = backend_->Slot(i);
   if (const auto loss = model.contrastive()) {
     contrastive_.emplace(*loss, options.replica.effective_batch, options.replica.rank_samples);

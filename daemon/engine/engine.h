@@ -174,8 +174,8 @@ class Engine final {
   // Whether the gradient of this rank's samples is available before the reduction and is a sum over
   // the samples.
   [[nodiscard]] bool can_measure_noise() const {
-    return backend_->immediate() && !model_.contrastive() && model_.micro_values() == 0 &&
-           !model_.stage();
+    return backend_->immediate() && !options_.replica.any_split && !model_.contrastive() &&
+           model_.micro_values() == 0 && !model_.stage();
   }
 
   // Sums over `batch`, and the predictions for metrics. May wait for the device. REQUIRES: no

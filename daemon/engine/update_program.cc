@@ -9,7 +9,9 @@ namespace gaccd {
 namespace {
 
 UpdateProgram Empty(const Plan& plan) {
-  return {.samples = plan.effective_batch(), .micro_batches = plan.accum_steps()};
+  return {.samples = plan.effective_batch(),
+          .micro_batches = plan.accum_steps(),
+          .resumable = !plan.any_split()};
 }
 
 void AddForEachMicroBatch(UpdateProgram* program, InstructionKind kind, std::int64_t segment = 0) {

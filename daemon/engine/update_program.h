@@ -66,7 +66,8 @@ struct UpdateProgram {
 [[nodiscard]] std::string DescribePosition(const UpdateProgram& program, std::int64_t position);
 
 // One micro-step per micro-batch. The live buffers inside it are the accumulators, the sample count
-// and the sum of losses (PartialUpdate).
+// and the sum of losses (PartialUpdate). With Bits::kAnySplit it restarts if interrupted: exact
+// accumulators are not saved.
 [[nodiscard]] UpdateProgram PlainAccumulation(const Plan& plan);
 
 // For losses that compare every sample with all others: encodes all micro-batches, computes the

@@ -10,7 +10,7 @@
 namespace gaccd {
 
 std::vector<LoadGroup> LoadGroups(const Plan& plan) {
-  if (!plan.uneven()) {
+  if (!plan.uneven() && !plan.any_split()) {
     std::vector<LoadGroup> groups{{.samples = plan.ranks_hi_samples(), .ranks = plan.ranks_hi()}};
     if (plan.ranks_lo() > 0) {
       groups.push_back({.samples = plan.ranks_lo_samples(), .ranks = plan.ranks_lo()});

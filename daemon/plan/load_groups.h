@@ -17,7 +17,7 @@ struct LoadGroup {
   double max_speed = 1;
 };
 
-// In descending order of load. One or two groups unless plan.uneven().
+// In descending order of load. One or two groups unless plan.uneven() or any_split().
 [[nodiscard]] std::vector<LoadGroup> LoadGroups(const Plan& plan);
 
 // Text of bounded length for events, in descending order of load. "160x14,80x9": 160 ranks take 14

@@ -67,6 +67,8 @@ std::string_view Name(Recompute recompute) {
   return recompute == Recompute::kBlocks ? "blocks" : "none";
 }
 
+std::string_view Name(Bits bits) { return bits == Bits::kAnySplit ? "any_split" : "this_split"; }
+
 std::string_view Name(LrRule rule) {
   switch (rule) {
     case LrRule::kNone:
@@ -102,7 +104,38 @@ Result<Plan> Plan::Make(const PlanRequest& request) {
                                                           "base batch", plan.base_batch_));
   }
   GACCD_RETURN_IF_ERROR(plan.SplitUnevenly());
+  if (plan.any_split()) {
+    GACCD_RETURN_IF_ERROR(plan.CheckAnySplit());
+    plan.accum_steps_ = CeilDiv(plan.micro_batches(), plan.world_);
+  }
   return plan;
+}
+
+Status Plan::CheckAnySplit() const {
+  const auto refuse = [](const auto&... found) -> Status {
+    return {ErrorKind::kConfig, StrCat("bits: any_split: ", found...)};
+  };
+  if (request_.rounding != Rounding::kExact) {
+    return refuse("the batch must not depend on the ranks, expected --rounding=exact, found ",
+                  Name(request_.rounding));
+  }
+  if (request_.stages > 1) return refuse("pipelines are not supported with it yet");
+  if (uneven()) return refuse("ranks of different speeds are not supported with it yet");
+  if (micro_batches() > kMaxExactMicroBatches) {
+    return refuse("expected at most ", kMaxExactMicroBatches, " micro-batches in an update, found ",
+                  micro_batches(), "; set a larger --micro-batch");
+  }
+  return Status::Ok();
+}
+
+std::int64_t Plan::micro_batches() const { return CeilDiv(effective_batch_, request_.micro_batch); }
+
+std::int64_t Plan::FirstMicroBatch(std::int64_t rank) const {
+  return static_cast<std::int64_t>(Wide{rank} * micro_batches() / world_);
+}
+
+std::int64_t Plan::SamplesBefore(std::int64_t micro_batch) const {
+  return static_cast<std::int64_t>(Wide{micro_batch} * effective_batch_ / micro_batches());
 }
 
 Status Plan::CheckStages() const {
@@ -167,7 +200,7 @@ double Plan::LrFactor(std::int64_t effective) const {
 }
 
 double Plan::balance_ratio() const {
-  if (!uneven()) {
+  if (equal_loads()) {
     return static_cast<double>(effective_batch_) /
            (static_cast<double>(pipelines()) * static_cast<double>(ranks_hi_samples()));
   }
@@ -202,7 +235,7 @@ double Plan::equal_loads_time() const {
 }
 
 std::int64_t Plan::ranks_hi() const {
-  if (uneven()) {
+  if (!equal_loads()) {
     const std::int64_t most = ranks_hi_samples();
     std::int64_t ranks = 0;
     for (std::int64_t rank = 0; rank < world_; ++rank) ranks += Load(rank) == most ? 1 : 0;
@@ -213,7 +246,7 @@ std::int64_t Plan::ranks_hi() const {
 }
 
 std::int64_t Plan::ranks_hi_samples() const {
-  if (!uneven()) return CeilDiv(effective_batch_, pipelines());
+  if (equal_loads()) return CeilDiv(effective_batch_, pipelines());
   std::int64_t most = 0;
   for (std::int64_t rank = 0; rank < world_; ++rank) most = std::max(most, Load(rank));
   return most;
@@ -221,7 +254,7 @@ std::int64_t Plan::ranks_hi_samples() const {
 
 std::int64_t Plan::ranks_lo_samples() const {
   if (ranks_lo() == 0) return 0;
-  if (!uneven()) return effective_batch_ / pipelines();
+  if (equal_loads()) return effective_batch_ / pipelines();
   std::int64_t least = effective_batch_;
   for (std::int64_t rank = 0; rank < world_; ++rank) least = std::min(least, Load(rank));
   return least;
@@ -234,11 +267,12 @@ std::int64_t Plan::EvenOffset(std::int64_t pipeline) const {
 }
 
 std::int64_t Plan::Offset(std::int64_t rank) const {
+  if (any_split()) return SamplesBefore(FirstMicroBatch(rank));
   return uneven() ? offsets_[static_cast<std::size_t>(rank)] : EvenOffset(PipelineIndex(rank));
 }
 
 std::int64_t Plan::Load(std::int64_t rank) const {
-  if (uneven()) return Offset(rank + 1) - Offset(rank);
+  if (!equal_loads()) return Offset(rank + 1) - Offset(rank);
   return EvenOffset(PipelineIndex(rank) + 1) - EvenOffset(PipelineIndex(rank));
 }
 
@@ -250,17 +284,25 @@ std::int64_t Plan::SamplesInFirst(std::int64_t rank, std::int64_t steps) const {
   const std::int64_t load = Load(rank);
   const std::int64_t filled = FilledSteps(rank);
   if (steps >= filled) return load;
+  if (any_split()) return SamplesBefore(FirstMicroBatch(rank) + steps) - Offset(rank);
   return steps * (load / filled) + std::min(steps, load % filled);
 }
 
-std::int64_t Plan::StepsFor(std::int64_t load) const {
+std::int64_t Plan::FilledSteps(std::int64_t rank) const {
+  if (any_split()) return FirstMicroBatch(rank + 1) - FirstMicroBatch(rank);
+  const std::int64_t load = Load(rank);
   return uneven() ? CeilDiv(load, request_.micro_batch) : std::min(load, accum_steps_);
 }
 
 std::set<std::int64_t> Plan::MicroBatchSizes(std::int64_t rank) const {
   const std::int64_t filled = FilledSteps(rank);
   if (filled == 0) return {};
-  return {MicroBatch(rank, 0), MicroBatch(rank, filled - 1)};
+  if (!any_split()) return {MicroBatch(rank, 0), MicroBatch(rank, filled - 1)};
+  std::set<std::int64_t> sizes;
+  for (std::int64_t step = 0; step < filled && sizes.size() < 2; ++step) {
+    sizes.insert(MicroBatch(rank, step));
+  }
+  return sizes;
 }
 
 Result<Plan> Plan::ForTarget(std::int64_t target) const {

@@ -22,6 +22,10 @@
 // of SplitBySpeed(). k is the same for all ranks; a slow rank uses the first k_i = ceil(Load(i) /
 // micro_batch) micro-steps, with k_i in place of k in MicroBatch(). Its other micro-steps are
 // empty, because smaller micro-batches take longer per sample.
+//
+// With Bits::kAnySplit the micro-batches do not depend on the ranks: M = ceil(effective /
+// micro_batch), and micro-batch m has the samples from floor(m effective / M) on. Rank i takes
+// those from floor(i M / W) on, and k = ceil(M / W).
 #pragma once
 
 #include <cstdint>
@@ -37,11 +41,17 @@ namespace gaccd {
 enum class Rounding : std::uint8_t { kExact, kFloor, kCeil, kNearest };
 enum class LrRule : std::uint8_t { kNone, kLinear, kSqrt };
 
+// Whether the bits of a result may depend on how the samples are split among ranks.
+enum class Bits : std::uint8_t { kThisSplit, kAnySplit };
+// The most micro-batches of an update of which sums stay exact (tensor/reproducible_sum.h).
+inline constexpr std::int64_t kMaxExactMicroBatches = std::int64_t{1} << 16;
+
 // Whether the backward recomputes activations, so that they need not be kept.
 enum class Recompute : std::uint8_t { kNone, kBlocks };
 
 [[nodiscard]] std::string_view Name(Rounding rounding);    // "exact", ...
 [[nodiscard]] std::string_view Name(LrRule rule);          // "none", ...
+[[nodiscard]] std::string_view Name(Bits bits);            // "this_split", "any_split"
 [[nodiscard]] std::string_view Name(Recompute recompute);  // "none", "blocks"
 
 struct PlanRequest {
@@ -58,6 +68,7 @@ struct PlanRequest {
   Recompute recompute = Recompute::kNone;
   // Ranks per pipeline, each with one part of the model; they are consecutive.
   std::int64_t stages = 1;
+  Bits bits = Bits::kThisSplit;
 
   bool operator==(const PlanRequest&) const = default;
 };
@@ -74,8 +85,9 @@ class Plan {
  public:
   // kUsage: a count < 1 (reference_batch: < 0). kConfig: a product exceeds 63 bits, the number of
   // ranks is not a multiple of the stages, the number of speeds is not that of the ranks,
-  // CheckSpeeds() fails, or the batch exceeds kMaxSamplesBySpeed. The message contains the field
-  // and its value. Equal speeds are the same as no speeds.
+  // CheckSpeeds() fails, the batch exceeds kMaxSamplesBySpeed, or kAnySplit is combined with a
+  // rounding, speeds, stages or more than kMaxExactMicroBatches micro-batches. The message contains
+  // the field and its value. Equal speeds are the same as no speeds.
   static Result<Plan> Make(const PlanRequest& request);
 
   [[nodiscard]] const PlanRequest& request() const { return request_; }
@@ -99,6 +111,10 @@ class Plan {
 
   // Whether the ranks have different speeds.
   [[nodiscard]] bool uneven() const { return !offsets_.empty(); }
+  // Whether the micro-batches do not depend on the ranks.
+  [[nodiscard]] bool any_split() const { return request_.bits == Bits::kAnySplit; }
+  // The number of micro-batches of an update if any_split().
+  [[nodiscard]] std::int64_t micro_batches() const;
   [[nodiscard]] double Speed(std::int64_t rank) const;  // 1 unless uneven()
   // Time of an update: the largest load / speed, and the same with equal loads. The unit is the
   // time of one sample at speed 1.
@@ -106,8 +122,8 @@ class Plan {
   [[nodiscard]] double equal_loads_time() const;
 
   // ranks_hi ranks take ranks_hi_samples; the other ranks_lo take ranks_lo_samples = hi - 1. If all
-  // take the same, ranks_hi == world, ranks_lo == 0 and ranks_lo_samples == 0. If uneven(),
-  // ranks_hi take the largest load, and ranks_lo_samples is the smallest load.
+  // take the same, ranks_hi == world, ranks_lo == 0 and ranks_lo_samples == 0. If uneven() or
+  // any_split(), ranks_hi take the largest load, and ranks_lo_samples is the smallest load.
   [[nodiscard]] std::int64_t ranks_hi() const;
   [[nodiscard]] std::int64_t ranks_hi_samples() const;
   [[nodiscard]] std::int64_t ranks_lo() const { return world_ - ranks_hi(); }
@@ -119,10 +135,9 @@ class Plan {
   [[nodiscard]] std::int64_t MicroBatch(std::int64_t rank, std::int64_t step) const;
   // Samples of its first `steps` micro-steps; at most all of them.
   [[nodiscard]] std::int64_t SamplesInFirst(std::int64_t rank, std::int64_t steps) const;
-  // The number of non-empty micro-steps for this load, and of this rank; they come first.
-  // MicroBatchSizes: their sizes, at most two.
-  [[nodiscard]] std::int64_t StepsFor(std::int64_t load) const;
-  [[nodiscard]] std::int64_t FilledSteps(std::int64_t rank) const { return StepsFor(Load(rank)); }
+  // The number of non-empty micro-steps of this rank; they come first. MicroBatchSizes: their
+  // sizes, at most two.
+  [[nodiscard]] std::int64_t FilledSteps(std::int64_t rank) const;
   [[nodiscard]] std::set<std::int64_t> MicroBatchSizes(std::int64_t rank) const;
 
   // Set if the micro-batch was chosen by memory: the need of the rank with the least memory left.
@@ -141,11 +156,16 @@ class Plan {
   Plan() = default;
   [[nodiscard]] Status CheckStages() const;
   Status SplitUnevenly();
+  [[nodiscard]] Status CheckAnySplit() const;
+  [[nodiscard]] bool equal_loads() const { return !uneven() && !any_split(); }
   // pipeline: index; of a rank if stages is 1.
   [[nodiscard]] std::int64_t EvenOffset(std::int64_t pipeline) const;
   [[nodiscard]] std::int64_t PipelineIndex(std::int64_t rank) const {
     return rank / request_.stages;
   }
+  // any_split(): micro-batches of the ranks before this one, and samples before a micro-batch.
+  [[nodiscard]] std::int64_t FirstMicroBatch(std::int64_t rank) const;
+  [[nodiscard]] std::int64_t SamplesBefore(std::int64_t micro_batch) const;
 
   PlanRequest request_;
   std::int64_t world_ = 0;

@@ -10,6 +10,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/plan/alternatives.h"
+#include "daemon/plan/ceil_div.h"
 #include "daemon/plan/load_groups.h"
 
 namespace gaccd {
@@ -111,8 +112,10 @@ std::string RankLine(const Plan& plan, const LoadGroup& group, std::size_t width
   }
   text += group.ranks == 1 ? " takes " : " take ";
   if (group.samples == 0) return PlanField("", text + "none");
+  if (plan.any_split()) return PlanField("", text + Counted(group.samples, "sample"));
   const std::int64_t steps = plan.accum_steps();
-  const std::int64_t empty = plan.uneven() ? steps - plan.StepsFor(group.samples) : 0;
+  const std::int64_t empty =
+      plan.uneven() ? steps - CeilDiv(group.samples, plan.request().micro_batch) : 0;
   return PlanField("", text + StrCat(Counted(group.samples, "sample"), ": ",
                                      MicroBatchText(group.samples, steps - empty),
                                      empty == 0 ? "" : StrCat(" + ", Times(empty, 0))));
@@ -159,6 +162,12 @@ std::string Decision(const Plan& plan) {
       PlanField("micro-steps", StrCat(plan.accum_steps(), " per update, then one reduction"));
   text += PlanField("samples", StrCat(plan.effective_batch(), " per update, error ",
                                       ErrorPercent(plan.error_ratio())));
+  if (plan.any_split()) {
+    const std::int64_t most = plan.request().micro_batch;
+    text += PlanField("bits", StrCat("any split: ", plan.micro_batches(),
+                                     " micro-batches, the same on any number of ranks, of at most ",
+                                     most, " samples"));
+  }
   return text + RankLines(plan) + Balance(plan);
 }
 
@@ -181,7 +190,7 @@ std::string LearningRate(const Plan& plan, const PlanOrigins& from) {
 std::string Row(const std::string& label, const Plan& plan, double error, double cost) {
   std::string loads = StrCat(plan.ranks_hi_samples());
   if (plan.ranks_lo() > 0) {
-    loads += StrCat(plan.uneven() ? " to " : " or ", plan.ranks_lo_samples());
+    loads += StrCat(plan.uneven() || plan.any_split() ? " to " : " or ", plan.ranks_lo_samples());
   }
   return StrCat("  ", Left(label, 29), Cell(StrCat(plan.accum_steps()), 5),
                 Cell(StrCat(plan.effective_batch()), 9), Cell(ErrorPercent(error), 11),
@@ -275,7 +284,7 @@ std::string MicroBatchText(std::int64_t load, std::int64_t accum_steps) {
 
 std::string PlanText(const Plan& plan, const PlanOrigins& origins, RankKind kind) {
   return Inputs(plan, origins, kind) + Decision(plan) + LearningRate(plan, origins) +
-         WhatWouldDivide(plan, kind);
+         (plan.any_split() ? "" : WhatWouldDivide(plan, kind));
 }
 
 }  // namespace gaccd

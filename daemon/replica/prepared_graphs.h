@@ -29,6 +29,9 @@ struct ReplicaOptions {
   std::int64_t in_flight = 1;
   // kBlocks: training graphs keep only the input of each block (autograd/recompute.h).
   Recompute recompute = Recompute::kNone;
+  // Results must not depend on how micro-batches are split among ranks: sums over the update are
+  // reproducible (tensor/reproducible_sum.h), and kernels do not depend on their number.
+  bool any_split = false;
   // The Replica is only for planned_bytes(): it has no activations and cannot run.
   bool only_plan = false;
 };

@@ -8,6 +8,7 @@
 #include "daemon/device/cpu/packed_weights.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/product/bf16_products.h"
+#include "daemon/tensor/reproducible_sum.h"
 
 namespace gaccd {
 namespace {
@@ -50,8 +51,9 @@ Status Replica::PrepareGraphs() {
     FuseForCpu(graph);
     return precision_ == Precision::kBF16 ? RoundProductsToBf16(graph) : Status::Ok();
   }));
-  training_kernels_ =
-      MakeCpuKernels(*context_, {.runs_per_update = options_.micro_steps_per_update}, comm_);
+  // Weights are packed if enough micro-steps use them, and other kernels round differently.
+  const std::int64_t runs = options_.any_split ? 1 : options_.micro_steps_per_update;
+  training_kernels_ = MakeCpuKernels(*context_, {.runs_per_update = runs}, comm_);
   // f32 weights are packed for training only: evaluations are too rare for it to pay off.
   evaluation_kernels_ = MakeCpuKernels(*context_, {.runs_per_update = 1});
   const FlatBuffers buffers{&model_.layout(), parameters_.data(), gradients_.data()};
@@ -62,7 +64,9 @@ Status Replica::PrepareGraphs() {
   if (model_.update_sums() > 0) {
     const std::vector<std::int64_t> sums = graphs_.UpdateSumElements();
     kept_bytes_ = kept + options_.micro_steps_per_update * KeptBatchBytes(options_) +
-                  static_cast<std::int64_t>(sizeof(double)) * std::reduce(sums.begin(), sums.end());
+                  static_cast<std::int64_t>(sizeof(double)) *
+                      (options_.any_split ? 1 + kDoubleLimbs : 1) *
+                      std::reduce(sums.begin(), sums.end());
   }
   if (model_.stage()) GACCD_RETURN_IF_ERROR(PlanStage(options_, kept));
   if (options_.only_plan) return Status::Ok();
@@ -191,7 +195,11 @@ std::int64_t Replica::planned_bytes() const {
   for (const std::span<float> part : UsedParts(parameters_)) {
     used += static_cast<std::int64_t>(part.size_bytes());
   }
-  return 2 * used + graphs_.arena_bytes() + graphs_.scratch_bytes() +
+  const std::int64_t limbs =
+      options_.any_split
+          ? static_cast<std::int64_t>(kFloatLimbs * sizeof(double)) * model_.layout().size()
+          : 0;
+  return 2 * used + limbs + graphs_.arena_bytes() + graphs_.scratch_bytes() +
          context_->packed_weights().bytes() + kept_bytes_;
 }
 

@@ -78,15 +78,18 @@ class Replica {
   // segment 0, update_sum(0) is summed over all ranks, and so on. The last segment returns what
   // MicroStep() returns. Segment 0 copies the batch; later segments do not read it. Activations are
   // kept until the update ends. REQUIRES: micro_batch < micro_steps_per_update; BeginSegments()
-  // before the first segment of an update.
+  // before the first segment of an update. The first micro-batch overwrites the gradients; with
+  // options.any_split each one does, and the caller has moved those of the one before.
   void BeginSegments();
   Result<LossSums> RunSegment(const BatchView& batch, std::int64_t micro_batch,
                               std::int64_t segment, float weight);
-  // After segment `sum`: the sum over the micro-batches of this rank. The caller overwrites it with
-  // the sum over all ranks.
+  // After segment `sum`: the sum over the micro-batches of this rank, or its limbs if
+  // options.any_split. The caller overwrites it with the sum over all ranks and calls
+  // UpdateSumReduced().
   [[nodiscard]] std::span<double> update_sum(std::int64_t sum) {
-    return update_sums_[static_cast<std::size_t>(sum)];
+    return (options_.any_split ? limbs_ : update_sums_)[static_cast<std::size_t>(sum)];
   }
+  void UpdateSumReduced(std::int64_t sum);
 
   // Replaces MicroStep() in a pipeline stage. Segment 0: forward, and in the last stage also the
   // backward; copies the batch. Segment 1: backward. Segment 2, if the backward is divided: its
@@ -173,6 +176,7 @@ class Replica {
   std::vector<KeptBatch> kept_;
   std::int64_t kept_bytes_ = 0;
   std::vector<std::vector<double>> update_sums_;
+  std::vector<std::vector<double>> limbs_;      // of update_sums_, if options_.any_split
   std::vector<std::vector<double>> part_sums_;  // by layer: of its micro-batches or runs
   HostBuffer scratch_;
   // received values of the kept micro-batches, then of an evaluation, then gradients

@@ -1,11 +1,13 @@
 // Replica: updates whose graphs have sums over the update and run segment by segment, and running
 // statistics.
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/ops/norm/batch_norm.h"
 #include "daemon/replica/replica.h"
+#include "daemon/tensor/reproducible_sum.h"
 
 namespace gaccd {
 
@@ -35,12 +37,18 @@ Status Replica::PrepareSegments(const ReplicaOptions& options) {
   }
   for (std::size_t sum = 0; sum < executor.update_sums(); ++sum) {
     update_sums_.emplace_back(executor.update_sum(sum).elements);
+    if (options.any_split) limbs_.emplace_back(kDoubleLimbs * update_sums_.back().size());
   }
   return Status::Ok();
 }
 
 void Replica::BeginSegments() {
   for (std::vector<double>& sum : update_sums_) std::ranges::fill(sum, 0.0);
+  for (std::vector<double>& sum : limbs_) std::ranges::fill(sum, 0.0);
+}
+
+void Replica::UpdateSumReduced(std::int64_t sum) {
+  if (options_.any_split) ReadLimbs(update_sum(sum), update_sums_[static_cast<std::size_t>(sum)]);
 }
 
 Status Replica::CheckPlace(std::int64_t micro_batch, std::int64_t segment) const {
@@ -59,7 +67,7 @@ Result<LossSums> Replica::RunSegment(const BatchView& batch, std::int64_t micro_
   GACCD_RETURN_IF_ERROR(CheckPlace(micro_batch, segment));
   KeptBatch& kept = kept_[static_cast<std::size_t>(micro_batch)];
   if (segment == 0) kept.batch = kept.memory.Copy(model_.sample(), batch);
-  const bool first = micro_batch == 0;
+  const bool first = micro_batch == 0 || options_.any_split;
   if (kept.batch.samples == 0) {
     if (first && segment == 0) ClearGradients();
     return LossSums{};
@@ -73,12 +81,18 @@ Result<LossSums> Replica::RunSegment(const BatchView& batch, std::int64_t micro_
   const auto place = [&](std::int64_t sum) {
     return executor->update_sum(static_cast<std::size_t>(sum));
   };
-  if (segment > 0) std::ranges::copy(update_sum(segment - 1), place(segment - 1).all);
+  if (segment > 0) {
+    std::ranges::copy(update_sums_[static_cast<std::size_t>(segment - 1)], place(segment - 1).all);
+  }
   GACCD_RETURN_IF_ERROR(executor->RunSegment(static_cast<std::size_t>(segment), first));
   if (segment < model_.update_sums()) {
-    const std::span<double> sum = update_sum(segment);
-    const double* const own = place(segment).own;
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += own[i];
+    std::vector<double>& sum = update_sums_[static_cast<std::size_t>(segment)];
+    const std::span<const double> own(place(segment).own, sum.size());
+    if (options_.any_split) {
+      AddToLimbs(own, limbs_[static_cast<std::size_t>(segment)]);
+    } else {
+      std::ranges::transform(sum, own, sum.begin(), std::plus());
+    }
     return LossSums{};
   }
   return ReadSums(*graph, kept.batch.samples);

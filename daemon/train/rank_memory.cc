@@ -49,7 +49,8 @@ Result<ReplicaOptions> EngineSizes(const PlannedTraining& training, const Plan& 
       .effective_batch = training.schedule.sizes().back(),
       .rank_samples = feed.max_samples(),
       .in_flight = MaxInFlight(training.job, training.model, feed.max_micro_steps()),
-      .recompute = plan.request().recompute};
+      .recompute = plan.request().recompute,
+      .any_split = plan.any_split()};
   if (training.data.eval != nullptr) {
     sizes.eval_batches = EvalBatchSizes(
         MakeEvalShard(training.data.eval->size(), rank / plan.stages(), plan.pipelines()),

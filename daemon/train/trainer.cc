@@ -62,7 +62,8 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
       .effective_batch = inputs_.schedule.sizes().back(),
       .rank_samples = feed_.max_samples(),
       .in_flight = MaxInFlight(inputs_.job, inputs_.model, feed_.max_micro_steps()),
-      .recompute = inputs_.plan.request().recompute};
+      .recompute = inputs_.plan.request().recompute,
+      .any_split = inputs_.plan.any_split()};
   if (evaluator_) replica.eval_batches = evaluator_->BatchSizes();
   GACCD_ASSIGN_OR_RETURN(
       engine_, MakeEngine(device_comm, inputs_.model,

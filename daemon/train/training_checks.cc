@@ -32,6 +32,19 @@ Status CheckNoiseScale(const Job& job, const Model& model) {
   return job.device == Device::kCuda ? NoiseScaleUnsupported(job, "cuda") : Status::Ok();
 }
 
+Status CheckAnySplit(const Job& job, const Model& model, const Plan& plan) {
+  if (!plan.any_split()) return Status::Ok();
+  const auto refuse = [](std::string_view found) -> Status {
+    return {ErrorKind::kConfig, StrCat("bits: any_split: ", found, " not supported with it yet")};
+  };
+  if (job.device == Device::kCuda) return refuse("GPUs are");
+  if (job.shard != Sharding::kNone) return refuse("a sharded optimiser is");
+  if (model.contrastive()) return refuse("a contrastive loss is");
+  if (model.has_collectives()) return refuse("collective operations in a model are");
+  if (job.noise_scale_every > 0) return refuse("noise_scale_every is");
+  return Status::Ok();
+}
+
 Status CheckDroppedMicroBatches(const Job& job, const Model& model) {
   if (model.update_sums() > 0) {
     return {ErrorKind::kConfig,
@@ -52,6 +65,7 @@ Status CheckOtherLoads(const Job& job, const Model& model, const Plan& plan) {
     return {ErrorKind::kConfig,
             "pipeline: loads by measured speeds and --rebalance are not supported with it yet"};
   }
+  if (plan.any_split()) return refuse("bits: any_split has the same micro-batches on any ranks");
   if (job.batch.target_schedule) {
     return {
         ErrorKind::kConfig,
@@ -82,6 +96,7 @@ Status CheckTraining(const Job& job, const Model& model, const Plan& plan,
   if (model.normalised_values() == 1) {
     GACCD_RETURN_IF_ERROR(CheckTwoSamples("batch_norm of one value per channel", schedule));
   }
+  GACCD_RETURN_IF_ERROR(CheckAnySplit(job, model, plan));
   GACCD_RETURN_IF_ERROR(CheckBatchStatistics(model, plan, schedule));
   if (eval != nullptr) GACCD_RETURN_IF_ERROR(FindBetter(job, eval->spec()).status());
   return CheckNoiseScale(job, model);

@@ -11,6 +11,7 @@
 #include "daemon/engine/shard_traffic.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/plan/plan_text.h"
+#include "daemon/tensor/reproducible_sum.h"
 #include "daemon/tensor/shard_grid.h"
 #include "daemon/tensor/shard_layout.h"
 #include "daemon/train/memory_choice.h"
@@ -26,9 +27,18 @@ struct Division {
   Sharding mode = Sharding::kNone;
   std::int64_t nodes = 1;
   std::int64_t ranks_per_node = 1;
+  bool any_split = false;
 
   [[nodiscard]] std::vector<int> ranks_of_nodes() const {
     return std::vector<int>(static_cast<std::size_t>(nodes), static_cast<int>(ranks_per_node));
+  }
+  // Of the sums of the gradients.
+  [[nodiscard]] std::int64_t LimbBytes(const FlatLayout& layout) const {
+    return any_split ? layout.size() * static_cast<std::int64_t>(kFloatLimbs * sizeof(double)) : 0;
+  }
+  [[nodiscard]] CommTraffic Traffic(const FlatLayout& layout) const {
+    return any_split ? SumTraffic(LimbBytes(layout), ranks_of_nodes())
+                     : UpdateTraffic(mode, layout, ranks_of_nodes());
   }
   [[nodiscard]] int parts() const { return ShardGrid::Make(mode, ranks_of_nodes()).parts(); }
 };
@@ -62,7 +72,7 @@ std::string Meaning(const Division& division, bool has_state) {
 
 // The mean over the ranks.
 std::string SentText(const FlatLayout& layout, const Division& division) {
-  const CommTraffic all = UpdateTraffic(division.mode, layout, division.ranks_of_nodes());
+  const CommTraffic all = division.Traffic(layout);
   std::string text =
       StrCat("a rank sends ", Megabytes(all.sent / (division.nodes * division.ranks_per_node)),
              " an update");
@@ -73,6 +83,7 @@ std::string SentText(const FlatLayout& layout, const Division& division) {
 }
 
 std::string Steps(const Division& division) {
+  if (division.any_split) return "one all-reduce of the exact sums, two doubles for each gradient";
   if (division.parts() == 1) return "one all-reduce of the gradients";
   const std::string_view between =
       division.mode == Sharding::kNode && division.nodes > 1 ? ", summed between nodes" : "";
@@ -110,8 +121,10 @@ std::string OtherWorlds(const Job& job, const FlatLayout& layout, const Division
 
 std::string ShardingText(const Job& job, const FlatLayout& layout, const Plan& plan,
                          std::int64_t planned) {
-  const Division here = {job.shard, plan.request().nodes, plan.request().gpus_per_node};
+  const Division here = {job.shard, plan.request().nodes, plan.request().gpus_per_node,
+                         plan.any_split()};
   const std::int64_t parameters = layout.size() * std::int64_t{sizeof(float)};
+  const std::int64_t gradients = parameters + here.LimbBytes(layout);
   const std::int64_t state = MaxStateBytes(job, layout, here);
   const std::int64_t total_state = StateBytes(job, layout.trainable_size());
   std::string state_text;
@@ -122,10 +135,11 @@ std::string ShardingText(const Job& job, const FlatLayout& layout, const Plan& p
   std::string text =
       PlanField("sharding", Meaning(here, total_state > 0)) +
       PlanField("bytes", StrCat("a rank: weights ", Megabytes(parameters), ", gradients ",
-                                Megabytes(parameters), state_text, ",")) +
+                                Megabytes(gradients), here.any_split ? " with exact sums" : "",
+                                state_text, ",")) +
       PlanField("", StrCat(job.device == Device::kCuda ? "activations and copies of weights "
                                                        : "activations and packed weights ",
-                           Megabytes(planned - 2 * parameters - state))) +
+                           Megabytes(planned - parameters - gradients - state))) +
       PlanField("wire", StrCat(SentText(layout, here), ":")) + PlanField("", Steps(here));
   return here.mode == Sharding::kNone ? text : text + OtherWorlds(job, layout, here);
 }

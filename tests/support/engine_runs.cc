@@ -190,7 +190,8 @@ Result<std::unique_ptr<Engine>> MakeCaseEngine(Communicator& comm, const EngineC
   ReplicaOptions replica{.micro_steps_per_update = setting.plan.accum_steps(),
                          .effective_batch = setting.plan.effective_batch(),
                          .rank_samples = setting.plan.Load(DataRank(test, comm)),
-                         .recompute = test.recompute};
+                         .recompute = test.recompute,
+                         .any_split = setting.plan.any_split()};
   if (test.evaluate) replica.eval_batches = {test.target};
   for (std::int64_t u = 0; u < setting.schedule.updates(); ++u) {
     GACCD_ASSIGN_OR_RETURN(const Plan plan, setting.PlanUpdate(setting.schedule.At(u)));
@@ -221,7 +222,7 @@ Result<std::unique_ptr<Prefetcher>> StartBatches(const Setting& setting, Engine&
   GACCD_ASSIGN_OR_RETURN(TrainIndices indices, TrainIndices::Make(order, setting.schedule,
                                                                   setting.plan, rank, 0, passes));
   const std::vector<std::int64_t>& cuts = setting.model.sample().cuts;
-  if (!cuts.empty()) indices.GroupByLength(*setting.data);
+  if (!cuts.empty() && !setting.plan.any_split()) indices.GroupByLength(*setting.data);
   return Prefetcher::Start(*setting.data, std::make_unique<TrainIndices>(std::move(indices)),
                            {.held = engine.held_batches(),
                             .memory = [&](std::size_t bytes) { return engine.HostMemory(bytes); },
@@ -322,7 +323,8 @@ Result<Plan> MakeCasePlan(const EngineCase& test) {
                      .micro_batch = test.micro,
                      .target_batch = test.target,
                      .rounding = test.rounding,
-                     .speeds = test.speeds});
+                     .speeds = test.speeds,
+                     .bits = test.bits});
 }
 
 std::unique_ptr<Dataset> MakeCaseData(const EngineCase& test) {

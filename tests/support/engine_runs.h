@@ -28,6 +28,7 @@ struct EngineCase {
   std::int64_t target = 8;
   Rounding rounding = Rounding::kExact;
   std::vector<double> speeds = {};  // by rank
+  Bits bits = Bits::kThisSplit;
   std::int64_t updates = kSanitized ? 6 : 20;
   std::int64_t tail = 0;  // > 0: every third update is a smaller one, of so many samples
   std::vector<std::int64_t> widths = {12, 20, 16, 5};

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::uint64_t kSeed = 20240229;
 
-std::uint64_t Bits(std::uint64_t seed, std::size_t i) {
+std::uint64_t RandomBits(std::uint64_t seed, std::size_t i) {
   return StreamValue(StreamKey(kSeed, seed), i);
 }
 
@@ -46,7 +46,7 @@ class WithOwnKernels : public KernelFactory {
 std::vector<float> RandomValues(std::uint64_t seed, std::size_t count, double limit) {
   std::vector<float> values(count);
   for (std::size_t i = 0; i < count; ++i) {
-    const double unit = static_cast<double>(Bits(seed, i) >> 40) * 0x1p-24;
+    const double unit = static_cast<double>(RandomBits(seed, i) >> 40) * 0x1p-24;
     values[i] = static_cast<float>((2 * unit - 1) * limit);
   }
   return values;
@@ -86,7 +86,7 @@ ValueId GraphBench::Input(const std::string& name, const Shape& shape, std::vect
 ValueId GraphBench::Labels(std::int64_t rows, std::int64_t classes) {
   label_input_ = graph_.AddInput("labels", {{rows}, DType::kI32});
   for (std::int64_t m = 0; m < rows; ++m) {
-    const std::uint64_t bits = Bits(77, static_cast<std::size_t>(m));
+    const std::uint64_t bits = RandomBits(77, static_cast<std::size_t>(m));
     labels_.push_back(static_cast<std::int32_t>(bits % static_cast<std::uint64_t>(classes)));
   }
   return label_input_;
@@ -95,7 +95,7 @@ ValueId GraphBench::Labels(std::int64_t rows, std::int64_t classes) {
 ValueId GraphBench::Ids(const std::string& name, const Shape& shape, std::int64_t limit) {
   std::vector<std::int32_t> values;
   for (std::size_t i = 0; i < static_cast<std::size_t>(Elements(shape)); ++i) {
-    const std::uint64_t bits = Bits(78 + ids_.size(), i);
+    const std::uint64_t bits = RandomBits(78 + ids_.size(), i);
     values.push_back(static_cast<std::int32_t>(bits % static_cast<std::uint64_t>(limit)));
   }
   return Ids(name, shape, std::move(values));

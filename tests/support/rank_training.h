@@ -55,7 +55,8 @@ inline Result<Plan> MakePlan(const Job& job, int ranks, const std::vector<double
                      .reference_batch = job.batch.reference,
                      .speeds = speeds,
                      .recompute = job.batch.recompute.value_or(Recompute::kNone),
-                     .stages = job.pipeline.stages});
+                     .stages = job.pipeline.stages,
+                     .bits = job.batch.bits});
 }
 
 // With the job's data.

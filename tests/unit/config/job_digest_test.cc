@@ -344,6 +344,7 @@ constexpr FieldChange kChanges[] = {
     {kFull, "clip_norm: 1.5", "clip_norm: 0"},
     {kFull, "epochs: 3", "epochs: 4"},
     {kFull, "max_updates: 400", "max_updates: 401"},
+    {kFull, "reference: 256", "reference: 256 bits: ANY_SPLIT"},
     {kFull, "seed: 18446744073709551615", "seed: 0"},
     {kFull, "log_every: 7", "log_every: 8"},
     {kFull, "device: CUDA", "device: AUTO"},

@@ -97,7 +97,7 @@ TEST(DividedStepsTest, RunsEverySampleOnceInOrderWhereverItFails) {
       if (empty_last) sizes.push_back(0);
       PartsBackend backend({9, 10});
       backend.fails = {one, two};
-      DividedSteps steps(ModelOfFakes(), {9, 10}, nullptr, backend);
+      DividedSteps steps(ModelOfFakes(), {{9, 10}}, nullptr, backend);
       ASSERT_OK(RunParts(steps, sizes));
       std::vector<std::int64_t> expected(28);
       std::iota(expected.begin(), expected.end(), 0);
@@ -114,7 +114,7 @@ TEST(DividedStepsTest, RetriesAreReported) {
   PartsBackend backend({9, 10});
   backend.fails = {2};
   backend.short_preparations = 1;
-  DividedSteps steps(ModelOfFakes(), {9, 10}, nullptr, backend);
+  DividedSteps steps(ModelOfFakes(), {{9, 10}}, nullptr, backend);
   std::vector<bool> preparing;
   steps.SetOnPrepare([&](bool begins) { preparing.push_back(begins); });
   ASSERT_OK(RunParts(steps, {10, 9, 9}));
@@ -138,7 +138,7 @@ TEST(DividedStepsTest, FailsAfterThreeRetriesOrWithOneSample) {
   PartsBackend backend({40});
   backend.short_preparations = 3;
   backend.fails = {1};
-  DividedSteps steps(ModelOfFakes(), {40}, nullptr, backend);
+  DividedSteps steps(ModelOfFakes(), {{40}}, nullptr, backend);
   EXPECT_THAT(
       RunParts(steps, {40}),
       IsError(ErrorKind::kConfig, "no memory for a micro-step of 5 samples", "none for these sizes",
@@ -148,7 +148,7 @@ TEST(DividedStepsTest, FailsAfterThreeRetriesOrWithOneSample) {
 
   PartsBackend small({2});
   small.fails = {1, 2};
-  DividedSteps few(ModelOfFakes(), {2}, nullptr, small);
+  DividedSteps few(ModelOfFakes(), {{2}}, nullptr, small);
   EXPECT_THAT(RunParts(few, {2}), IsError(ErrorKind::kConfig, "one sample is not divided"));
   EXPECT_EQ(few.retries().size(), 1U);
 }
@@ -161,7 +161,7 @@ TEST(DividedStepsTest, DoesNotRetryOtherErrors) {
       return {ErrorKind::kOs, "no thread"};
     }
   } backend({4});
-  DividedSteps steps(ModelOfFakes(), {4}, nullptr, backend);
+  DividedSteps steps(ModelOfFakes(), {{4}}, nullptr, backend);
   EXPECT_THAT(RunParts(steps, {4}), IsError(ErrorKind::kOs, "no thread"));
   EXPECT_TRUE(steps.retries().empty());
 }
@@ -176,7 +176,7 @@ TEST(DividedStepsTest, DoesNotDivideIfPartsChangeResult) {
     PartsBackend backend({8});
     backend.fails = {1};
     const Model model = MakeCaseModel(test);
-    DividedSteps steps(model, {8}, nullptr, backend);
+    DividedSteps steps(model, {{8}}, nullptr, backend);
     EXPECT_THAT(RunParts(steps, {8}), IsError(ErrorKind::kConfig, "none for 8", why));
     EXPECT_TRUE(steps.retries().empty()) << why;
   }

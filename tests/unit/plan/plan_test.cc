@@ -266,5 +266,57 @@ TEST(PlanTest, LastCycleIsExactPlanOfFewerSamples) {
   EXPECT_FALSE(last.ForSamples(0).ok());
 }
 
+// Bits::kAnySplit: the same micro-batches, whatever the ranks are.
+TEST(PlanTest, AnySplitHasTheSameMicroBatchesOnAnyRanks) {
+  std::mt19937 random(11);
+  for (int i = 0; i < 300; ++i) {
+    const auto target = static_cast<std::int64_t>(1 + random() % 400);
+    const auto micro = static_cast<std::int64_t>(1 + random() % 20);
+    std::vector<std::int64_t> expected;  // sizes
+    for (const std::int64_t world : {1, 2, 3, 7, 24, 500}) {
+      PlanRequest request = Request(1, world, micro, target);
+      request.bits = Bits::kAnySplit;
+      SCOPED_TRACE(Describe(request));
+      const Plan plan = MakePlan(request);
+      std::vector<std::int64_t> sizes;
+      std::int64_t samples = 0;
+      std::int64_t least = target;
+      std::int64_t most = 0;
+      for (std::int64_t rank = 0; rank < world; ++rank) {
+        ASSERT_EQ(plan.Offset(rank), samples);
+        const std::int64_t filled = plan.FilledSteps(rank);
+        std::set<std::int64_t> own;
+        for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
+          const std::int64_t size = plan.MicroBatch(rank, step);
+          ASSERT_EQ(size > 0, step < filled);
+          ASSERT_LE(size, micro);
+          if (size == 0) continue;
+          sizes.push_back(size);
+          own.insert(size);
+        }
+        ASSERT_EQ(plan.MicroBatchSizes(rank), own);
+        samples += plan.Load(rank);
+        least = std::min(least, filled);
+        most = std::max(most, filled);
+      }
+      ASSERT_EQ(samples, target);
+      ASSERT_LE(most - least, 1);
+      ASSERT_EQ(most, plan.accum_steps());
+      if (expected.empty()) expected = sizes;
+      ASSERT_EQ(sizes, expected);
+    }
+    ASSERT_EQ(std::ssize(expected), (target + micro - 1) / micro);
+  }
+}
+
+TEST(PlanTest, AnySplitRefusesTooManyMicroBatches) {
+  PlanRequest request = Request(30, 8, 1, kMaxExactMicroBatches);
+  request.bits = Bits::kAnySplit;
+  EXPECT_TRUE(Plan::Make(request).ok());
+  ++request.target_batch;
+  EXPECT_THAT(Plan::Make(request),
+              IsError(ErrorKind::kConfig, "at most 65536 micro-batches", "found 65537"));
+}
+
 }  // namespace
 }  // namespace gaccd

@@ -1,0 +1,67 @@
+#include "daemon/tensor/reproducible_sum.h"
+
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "collectives/base/simd.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::array<double, kFloatLimbs> kFloatQuanta = {0x1p-22, 0x1p-59};
+constexpr std::array<double, kDoubleLimbs> kDoubleQuanta = {1, 0x1p-37, 0x1p-74};
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// The limbs of kMaxAddends addends have at most 53 bits.
+constexpr double kMaxQuanta = 0x1p37;
+static_assert(kMaxQuanta * static_cast<double>(kMaxAddends) == 0x1p53);
+
+// The nearest multiple of `quantum`. Adding 1.5 * 2^52 quanta leaves no bits below the quantum.
+inline double Round(double value, double quantum) {
+  const double shift = 0x1.8p52 * quantum;
+  return (value + shift) - shift;
+}
+
+GACCD_SIMD_CLONES
+void MoveFloats(float* __restrict values, double* __restrict high, double* __restrict low,
+                std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const double value = values[i];
+    values[i] = 0;
+    const double first = Round(value, kFloatQuanta[0]);
+    high[i] += std::fabs(value) < kMaxQuanta * kFloatQuanta[0] ? first : kNaN;
+    low[i] += Round(value - first, kFloatQuanta[1]);
+  }
+}
+
+}  // namespace
+
+void MoveToLimbs(std::span<float> values, std::span<double> limbs) {
+  MoveFloats(values.data(), limbs.data(), limbs.data() + values.size(), values.size());
+}
+
+void ReadLimbs(std::span<const double> limbs, std::span<float> sums) {
+  const std::size_t n = sums.size();
+  for (std::size_t i = 0; i < n; ++i) sums[i] = static_cast<float>(limbs[i] + limbs[n + i]);
+}
+
+void AddToLimbs(std::span<const double> values, std::span<double> limbs) {
+  const std::size_t n = values.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    double rest = values[i];
+    if (!(std::fabs(rest) < kMaxQuanta * kDoubleQuanta[0])) rest = kNaN;
+    for (std::size_t limb = 0; limb < kDoubleLimbs; ++limb) {
+      const double part = Round(rest, kDoubleQuanta[limb]);
+      limbs[limb * n + i] += part;
+      rest -= part;
+    }
+  }
+}
+
+void ReadLimbs(std::span<const double> limbs, std::span<double> sums) {
+  const std::size_t n = sums.size();
+  for (std::size_t i = 0; i < n; ++i) sums[i] = (limbs[2 * n + i] + limbs[n + i]) + limbs[i];
+}
+
+}  // namespace gaccd

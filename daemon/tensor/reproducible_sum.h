@@ -1,0 +1,37 @@
+// Reproducible sums: the same bits for any order and any grouping of the addends, so also for any
+// split among ranks. After Demmel and Nguyen, "Parallel Reproducible Summation" (2015), with fixed
+// bins: an addend is split into limbs, which are multiples of fixed powers of two (quanta), and the
+// limbs are added as doubles. A sum of at most kMaxAddends limbs has at most 53 bits, so it is
+// exact, also in an all-reduce of doubles.
+//
+//   addends   quanta              absolute value below   rounded to a multiple of
+//   float     2^-22, 2^-59        2^15                   2^-59 = 1.7e-18
+//   double    1, 2^-37, 2^-74     2^37                   2^-74 = 5.3e-23
+//
+// A larger addend, infinity or NaN makes the sum NaN.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace gaccd {
+
+inline constexpr std::int64_t kMaxAddends = std::int64_t{1} << 16;
+
+// The number of limbs of a float and of a double. A buffer of limbs holds the first limb of all
+// elements, then the second, and so on. It begins as zeros.
+inline constexpr std::size_t kFloatLimbs = 2;
+inline constexpr std::size_t kDoubleLimbs = 3;
+
+// Adds `values` to the sums and sets them to zero. REQUIRES: limbs.size() == kFloatLimbs *
+// values.size(); likewise below.
+void MoveToLimbs(std::span<float> values, std::span<double> limbs);
+// The sums, rounded to float.
+void ReadLimbs(std::span<const double> limbs, std::span<float> sums);
+
+// The same for doubles. `values` are not changed.
+void AddToLimbs(std::span<const double> values, std::span<double> limbs);
+void ReadLimbs(std::span<const double> limbs, std::span<double> sums);
+
+}  // namespace gaccd

@@ -1,0 +1,68 @@
+// Trainings with `bits: ANY_SPLIT`: checkpoints and stops on other ranks, and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/resume_fixture.h"
+#include "tests/support/status_matchers.h"
+
+namespace gaccd {
+namespace {
+
+using tests::ResumeTest;
+using tests::SmallJob;
+
+// 32 samples in 7 micro-batches, the last update of an epoch 6 samples in 2.
+Job AnySplitJob() {
+  Job job = SmallJob();
+  job.model.layer[0].kind = LinearSpec{10, 16, false};
+  job.model.layer.insert(job.model.layer.begin() + 1, {"bn", BatchNormSpec{.num_features = 16}});
+  job.batch.bits = Bits::kAnySplit;
+  job.optimizer.ema = EmaSpec{0.75};
+  return job;
+}
+
+class AnySplitTrainingTest : public ResumeTest {};
+
+TEST_F(AnySplitTrainingTest, ContinuesOnOtherRanksWithSameBits) {
+  const Job job = AnySplitJob();
+  const auto plain = ValueOrThrow(Train(job, 1, 10, "never"));
+  for (const int ranks : {3, 8}) {
+    SCOPED_TRACE(ranks);
+    const auto other = ValueOrThrow(Train(job, ranks, 0, "never"));
+    EXPECT_EQ(other.weights, plain.weights);
+    EXPECT_EQ(other.averaged, plain.averaged);
+    const auto resumed = ValueOrThrow(Train(job, ranks, 0, CheckpointPath(10)));
+    EXPECT_EQ(resumed.first, 10);
+    EXPECT_EQ(resumed.weights, plain.weights);
+    EXPECT_EQ(resumed.averaged, plain.averaged);
+  }
+}
+
+TEST_F(AnySplitTrainingTest, InterruptedUpdateIsRepeated) {
+  Job job = SmallJob();
+  job.batch.bits = Bits::kAnySplit;
+  const auto plain = ValueOrThrow(Train(job, 1, 0, "never"));
+  EXPECT_THAT(Train(job, 2, 100, "never", {4, 2}),
+              IsError(ErrorKind::kTempFail, "inside update 4 after micro-step 2 of 4",
+                      "which is to be repeated (nothing of it is saved), saved"));
+  const auto resumed = ValueOrThrow(Train(job, 3, 0, "auto"));
+  EXPECT_EQ(resumed.first, 3);
+  EXPECT_EQ(resumed.weights, plain.weights);
+}
+
+TEST_F(AnySplitTrainingTest, RefusesWhatDependsOnRanks) {
+  const auto expect_refused = [this](const auto& change, const char* what) {
+    Job job = AnySplitJob();
+    change(job);
+    EXPECT_THAT(Train(job, 2, 0, "never"), IsError(ErrorKind::kConfig, "bits: any_split", what));
+  };
+  expect_refused([](Job& job) { job.batch.rounding = Rounding::kCeil; }, "--rounding=exact");
+  expect_refused([](Job& job) { job.shard = Sharding::kOptimizer; }, "a sharded optimiser");
+  expect_refused([](Job& job) { job.noise_scale_every = 1; }, "noise_scale_every");
+  expect_refused([](Job& job) { job.pipeline.stages = 2; }, "pipelines");
+  speeds_ = {1, 0.5};
+  expect_refused([](Job&) {}, "speeds");
+}
+
+}  // namespace
+}  // namespace gaccd
