@@ -1,6 +1,7 @@
 #include "daemon/autograd/executor.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -85,14 +86,13 @@ Status Executor::MakeSteps(KernelFactory& factory) {
   // Backwards: the first step found is the last one that writes.
   std::vector<bool> complete(written.size());
   for (std::size_t s = steps_.size(); s-- > 0;) {
-    std::vector<std::size_t>& writes = steps_[s].completes;
-    std::erase_if(writes, [&](std::size_t parameter) { return complete[parameter]; });
-    for (const std::size_t parameter : writes) complete[parameter] = true;
+    std::ranges::copy_if(steps_[s].writes, std::back_inserter(steps_[s].completes),
+                         [&](std::size_t parameter) { return !complete[parameter]; });
+    for (const std::size_t parameter : steps_[s].completes) complete[parameter] = true;
   }
   return Status::Ok();
 }
 
-// step.completes: first everything that it writes; reduced later.
 Status Executor::AddStep(const Node& node, KernelFactory& factory, std::vector<bool>& written) {
   GACCD_RETURN_IF_ERROR(CheckOperands(graph_, node));
   Step step;
@@ -114,7 +114,7 @@ Status Executor::AddStep(const Node& node, KernelFactory& factory, std::vector<b
     step.gradients.set(output);
     step.adds_always.set(output, written[value.parameter]);
     written[value.parameter] = true;
-    step.completes.push_back(value.parameter);
+    step.writes.push_back(value.parameter);
   }
   GACCD_ASSIGN_OR_RETURN(step.kernel, factory.Make({*node.function, inputs, outputs, parameters}));
   scratch_bytes_ = std::max(scratch_bytes_, step.kernel->scratch_bytes());
@@ -160,10 +160,20 @@ Status Executor::Run(bool first, const Ready& ready) {
   return RunSteps(0, steps_.size(), first, ready);
 }
 
+std::pair<std::size_t, std::size_t> Executor::StepsOf(std::size_t segment) const {
+  return {segment == 0 ? 0 : cuts_[segment - 1].next,
+          segment < cuts_.size() ? cuts_[segment].end : steps_.size()};
+}
+
 Status Executor::RunSegment(std::size_t segment, bool first, const Ready& ready) {
-  const std::size_t begin = segment == 0 ? 0 : cuts_[segment - 1].next;
-  const std::size_t end = segment < cuts_.size() ? cuts_[segment].end : steps_.size();
+  const auto [begin, end] = StepsOf(segment);
   return RunSteps(begin, end, first, ready);
+}
+
+void Executor::ForEachGradient(std::size_t segment,
+                               const std::function<void(std::size_t)>& use) const {
+  const auto [begin, end] = StepsOf(segment);
+  for (std::size_t s = begin; s < end; ++s) std::ranges::for_each(steps_[s].writes, use);
 }
 
 // No collective function can_accumulate(), so none writes a parameter gradient itself.

@@ -59,6 +59,9 @@ class Executor {
   // contains no cut, so it can be captured; it may be empty.
   [[nodiscard]] std::size_t collectives() const { return segment_ends_ == 0 ? cuts_.size() : 0; }
   Status RunSegment(std::size_t segment, bool first, const Ready& ready = nullptr);
+  // Calls use(parameter) for each gradient that a step of the segment writes: more than once if
+  // several do.
+  void ForEachGradient(std::size_t segment, const std::function<void(std::size_t)>& use) const;
   Status RunCollective(std::size_t collective);
 
   // A sum over the update: `own` is complete after the segment before it; the caller must write the
@@ -89,13 +92,15 @@ class Executor {
     std::vector<std::size_t> outputs;
     OutputMask gradients;                // outputs that are parameter gradients
     OutputMask adds_always;              // those to which an earlier step has written too
-    std::vector<std::size_t> completes;  // parameters whose gradients no later step adds to
+    std::vector<std::size_t> writes;     // parameters whose gradients it writes
+    std::vector<std::size_t> completes;  // of these, those that no later step adds to
   };
 
   Executor(Graph graph, const FlatBuffers& buffers, std::int64_t micro_steps);
   Status MakeSteps(KernelFactory& factory);
   Status AddStep(const Node& node, KernelFactory& factory, std::vector<bool>& written);
   void BindStep(Step& step);
+  [[nodiscard]] std::pair<std::size_t, std::size_t> StepsOf(std::size_t segment) const;
   Status RunSteps(std::size_t begin, std::size_t end, bool first, const Ready& ready);
 
   Graph graph_;

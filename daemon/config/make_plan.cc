@@ -90,7 +90,7 @@ Result<Plan> PlanBeforeChoice(const PlanRequest& request, const Flags& flags) {
   if (request.stages > 1) GACCD_RETURN_IF_ERROR(CheckPipelineFlags(flags));
   if (request.bits == Bits::kAnySplit && flags.micro_batch_auto) {
     return Status(ErrorKind::kConfig,
-                  "bits: any_split: the micro-batch must be the same on any ranks, expected a "
+                  "--bits=any-split: the micro-batch must be the same on any ranks, expected a "
                   "number, found --micro-batch=auto");
   }
   return flags.micro_batch_auto ? InOneMicroStep(request) : Plan::Make(request);

@@ -65,10 +65,12 @@ Status CpuBackend::Create(const EngineOptions& options) {
   precision_ = options.numerics.precision;
   GACCD_ASSIGN_OR_RETURN(replica_, Replica::Create(model_, gradients, options.replica, precision_,
                                                    &comm_, parameters));
+  if (!limbs_.empty()) replica_->SetGradientLimbs(gradient_limbs());
   if (options.measure_process) {  // no buffer is used yet, but shared ones were zeroed
     GACCD_ASSIGN_OR_RETURN(process_bytes_, ResidentBytes());
     process_bytes_ -= CountResidentBytes(std::as_bytes(gradients)) +
-                      CountResidentBytes(std::as_bytes(parameters));
+                      CountResidentBytes(std::as_bytes(parameters)) +
+                      CountResidentBytes(std::as_bytes(limbs_));
   }
   const FlatLayout& layout = model_.layout();
   OptimizerRanges ranges = OptimizerRanges::Make(layout, own_);
@@ -150,18 +152,14 @@ Status CpuBackend::SumOverRanks(std::int64_t segment) {
   return Status::Ok();
 }
 
-void CpuBackend::MoveGradients() {
-  if (unmoved_) MoveToLimbs(replica_->gradients(), limbs_.first(limbs_.size() - 2 * kDoubleLimbs));
-  unmoved_ = false;
-}
-
 void CpuBackend::AddLossToLimbs(const LossSums& sums) {
-  if (!limbs_.empty()) AddToLimbs(std::array{sums.loss_sum, sums.divisor}, loss_limbs());
+  const std::array values = {sums.loss_sum, sums.divisor};
+  if (!limbs_.empty()) AddToLimbs(std::span<const double>(values), loss_limbs());
 }
 
 void CpuBackend::ReadReducedLimbs() {
   if (limbs_.empty()) return;
-  ReadLimbs(limbs_.first(limbs_.size() - 2 * kDoubleLimbs), replica_->gradients());
+  ReadLimbs(gradient_limbs(), replica_->gradients());
   std::array<double, 2> sums{};
   ReadLimbs(loss_limbs(), sums);
   control_->sums.loss = sums[0];
@@ -184,7 +182,6 @@ Status CpuBackend::Begin(const UpdateSlot& slot, double lr) {
   replica_->SetUpdate(slot.page->inputs.update);
   control_->sums = {};
   reduced_ = false;
-  unmoved_ = false;
   std::ranges::fill(limbs_, 0.0);
   graph_.NextUpdate();
   replica_->BeginSegments();
@@ -202,11 +199,9 @@ Status CpuBackend::MicroStep(const BatchView& batch, MicroStepPosition place,
     sums.divisor += static_cast<double>(batch.samples);
     return place.last ? SetScaleGradient() : Status::Ok();
   }
-  MoveGradients();
-  unmoved_ = !limbs_.empty() && batch.samples > 0;
-  GACCD_ASSIGN_OR_RETURN(const LossSums found,
-                         replica_->MicroStep(batch, control_->inputs.prediction_weight,
-                                             place.first || !limbs_.empty()));
+  GACCD_ASSIGN_OR_RETURN(
+      const LossSums found,
+      replica_->MicroStep(batch, control_->inputs.prediction_weight, place.first));
   AddLossToLimbs(found);
   sums.samples += static_cast<double>(batch.samples);
   sums.loss += found.loss_sum;
@@ -218,12 +213,6 @@ Status CpuBackend::RunSegment(const BatchView& batch, std::int64_t micro_batch,
                               std::int64_t segment) {
   UpdateSums& sums = control_->sums;
   if (segment == 0) sums.samples += static_cast<double>(batch.samples);
-  MoveGradients();
-  if (!limbs_.empty() && segment == 0 && micro_batch == 0) {
-    // A segment overwrites only its own gradients; the others are those of the last update.
-    std::ranges::fill(replica_->gradients(), 0.0F);
-  }
-  unmoved_ = !limbs_.empty();
   GACCD_ASSIGN_OR_RETURN(
       const LossSums found,
       replica_->RunSegment(batch, micro_batch, segment, control_->inputs.prediction_weight));
@@ -240,7 +229,6 @@ Status CpuBackend::Reduce(const UpdateSlot& /*slot*/) {
     sums.ranks = 1;
   }
   if (pipeline_) GACCD_RETURN_IF_ERROR(pipeline_->FlushSends());
-  MoveGradients();
   GACCD_RETURN_IF_ERROR(graph_.Run(reduce_));
   ReadReducedLimbs();
   reduced_ = true;

@@ -126,11 +126,13 @@ class CpuBackend final : public Backend {
   // Record what an update sends.
   Status RecordUpdate();
   Status RecordReduce();
-  // For ReplicaOptions::any_split: adds the gradients of the last micro-step to the limbs; after
-  // the reduction, reads gradients, loss and divisor from them.
-  void MoveGradients();
+  // For ReplicaOptions::any_split: adds to the limbs; after the reduction, reads the sums from
+  // them.
   void AddLossToLimbs(const LossSums& sums);
   void ReadReducedLimbs();
+  [[nodiscard]] std::span<double> gradient_limbs() {
+    return limbs_.first(limbs_.size() - 2 * kDoubleLimbs);
+  }
   [[nodiscard]] std::span<double> loss_limbs() { return limbs_.last(2 * kDoubleLimbs); }
   Result<double> SumSquares();
   Status OwnParametersChanged();
@@ -163,7 +165,6 @@ class CpuBackend final : public Backend {
   std::unique_ptr<CommMemory> parameter_memory_;  // where they are gathered
   std::unique_ptr<CommMemory> limb_memory_;
   std::span<double> limbs_;  // of the gradients, then of loss and divisor; empty unless any_split
-  bool unmoved_ = false;     // the gradients of a micro-step are not in the limbs yet
   Precision precision_ = Precision::kF32;
   std::unique_ptr<Replica> replica_;
   UpdateGraph graph_;

@@ -297,7 +297,7 @@ void CudaBackend::LogNotes() {
 Result<BackendPtr> MakeCudaBackend(Communicator& comm, const Model& model,
                                    const EngineOptions& options) {
   if (options.replica.any_split) {
-    return Status(ErrorKind::kConfig, "bits: any_split: GPUs are not supported with it yet");
+    return Status(ErrorKind::kConfig, "--bits=any-split: GPUs are not supported with it yet");
   }
   auto* const backend = new CudaBackend(comm, model, options);
   BackendPtr owner(backend);

@@ -13,7 +13,7 @@ namespace {
 
 // Why micro-steps of this model cannot be divided; empty: they can.
 std::string_view WhyIndivisible(const Model& model, bool any_split) {
-  if (any_split) return "other micro-batches would change the bits (bits: any_split)";
+  if (any_split) return "other micro-batches would change the bits (--bits=any-split)";
   if (model.contrastive()) return "the contrastive loss keeps the micro-batches of an update";
   if (model.update_sums() > 0) return "batch norms have statistics of the whole update (WINDOW)";
   if (model.micro_values() > 0) return "batch norms have statistics of the micro-batch (MICRO)";

@@ -67,7 +67,7 @@ std::string_view Name(Recompute recompute) {
   return recompute == Recompute::kBlocks ? "blocks" : "none";
 }
 
-std::string_view Name(Bits bits) { return bits == Bits::kAnySplit ? "any_split" : "this_split"; }
+std::string_view Name(Bits bits) { return bits == Bits::kAnySplit ? "any-split" : "this-split"; }
 
 std::string_view Name(LrRule rule) {
   switch (rule) {
@@ -113,7 +113,7 @@ Result<Plan> Plan::Make(const PlanRequest& request) {
 
 Status Plan::CheckAnySplit() const {
   const auto refuse = [](const auto&... found) -> Status {
-    return {ErrorKind::kConfig, StrCat("bits: any_split: ", found...)};
+    return {ErrorKind::kConfig, StrCat("--bits=any-split: ", found...)};
   };
   if (request_.rounding != Rounding::kExact) {
     return refuse("the batch must not depend on the ranks, expected --rounding=exact, found ",
@@ -131,7 +131,7 @@ Status Plan::CheckAnySplit() const {
 std::int64_t Plan::micro_batches() const { return CeilDiv(effective_batch_, request_.micro_batch); }
 
 std::int64_t Plan::FirstMicroBatch(std::int64_t rank) const {
-  return static_cast<std::int64_t>(Wide{rank} * micro_batches() / world_);
+  return static_cast<std::int64_t>((Wide{rank} * micro_batches() + world_ - 1) / world_);
 }
 
 std::int64_t Plan::SamplesBefore(std::int64_t micro_batch) const {

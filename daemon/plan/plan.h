@@ -25,7 +25,7 @@
 //
 // With Bits::kAnySplit the micro-batches do not depend on the ranks: M = ceil(effective /
 // micro_batch), and micro-batch m has the samples from floor(m effective / M) on. Rank i takes
-// those from floor(i M / W) on, and k = ceil(M / W).
+// those from ceil(i M / W) on, and k = ceil(M / W).
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ enum class Recompute : std::uint8_t { kNone, kBlocks };
 
 [[nodiscard]] std::string_view Name(Rounding rounding);    // "exact", ...
 [[nodiscard]] std::string_view Name(LrRule rule);          // "none", ...
-[[nodiscard]] std::string_view Name(Bits bits);            // "this_split", "any_split"
+[[nodiscard]] std::string_view Name(Bits bits);            // "this-split", "any-split"
 [[nodiscard]] std::string_view Name(Recompute recompute);  // "none", "blocks"
 
 struct PlanRequest {

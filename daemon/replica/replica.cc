@@ -140,8 +140,23 @@ Result<LossSums> Replica::MicroStep(const BatchView& batch, float weight, bool f
   const auto& [ids, inputs, executor] = *graph;
   weight_ = weight;
   Bind(*executor, inputs, batch);
-  GACCD_RETURN_IF_ERROR(executor->Run(first));
+  if (gradient_limbs_.empty()) {
+    GACCD_RETURN_IF_ERROR(executor->Run(first));
+  } else {
+    GACCD_RETURN_IF_ERROR(executor->Run(/*first=*/true, [this](std::size_t parameter) {
+      AddGradientToLimbs(parameter);
+      return Status::Ok();
+    }));
+  }
   return ReadSums(*graph, batch.samples);
+}
+
+void Replica::AddGradientToLimbs(std::size_t parameter) {
+  const FlatEntry& entry = model_.layout().entries()[parameter];
+  const auto first = static_cast<std::size_t>(entry.offset);
+  const auto count = static_cast<std::size_t>(entry.elements);
+  AddToLimbs(gradients_.subspan(first, count), gradient_limbs_.subspan(first, count),
+             gradient_limbs_.subspan(gradients_.size() + first, count));
 }
 
 // Without a divisor in the graph, every sample has one prediction.

@@ -46,6 +46,10 @@ class Replica {
   [[nodiscard]] std::span<float> parameters() { return parameters_; }
   [[nodiscard]] std::span<float> gradients() { return gradients_; }
 
+  // For options.any_split: every micro-step overwrites gradients() and adds them to these limbs,
+  // kFloatLimbs * gradients().size() of them (tensor/reproducible_sum.h), owned by the caller.
+  void SetGradientLimbs(std::span<double> limbs) { gradient_limbs_ = limbs; }
+
   // NoMemory() if the activations could not be allocated. Then every call that computes returns
   // this error until PrepareSizes() succeeds.
   [[nodiscard]] const Status& allocation_error() const { return allocation_error_; }
@@ -78,8 +82,7 @@ class Replica {
   // segment 0, update_sum(0) is summed over all ranks, and so on. The last segment returns what
   // MicroStep() returns. Segment 0 copies the batch; later segments do not read it. Activations are
   // kept until the update ends. REQUIRES: micro_batch < micro_steps_per_update; BeginSegments()
-  // before the first segment of an update. The first micro-batch overwrites the gradients; with
-  // options.any_split each one does, and the caller has moved those of the one before.
+  // before the first segment of an update.
   void BeginSegments();
   Result<LossSums> RunSegment(const BatchView& batch, std::int64_t micro_batch,
                               std::int64_t segment, float weight);
@@ -146,6 +149,8 @@ class Replica {
   [[nodiscard]] std::int64_t StageInputs(std::int64_t in_flight) const;
   Status PrepareStage(const ReplicaOptions& options);
   void ClearGradients();
+  void AddGradientToLimbs(std::size_t parameter);
+  void AddSegmentToLimbs(const Executor& executor, std::int64_t segment);
   // Bytes of one micro-batch that is kept until the update ends.
   [[nodiscard]] std::int64_t KeptBatchBytes(const ReplicaOptions& options) const;
   Status CheckPlace(std::int64_t micro_batch, std::int64_t segment) const;
@@ -176,7 +181,8 @@ class Replica {
   std::vector<KeptBatch> kept_;
   std::int64_t kept_bytes_ = 0;
   std::vector<std::vector<double>> update_sums_;
-  std::vector<std::vector<double>> limbs_;      // of update_sums_, if options_.any_split
+  std::vector<std::vector<double>> limbs_;  // of update_sums_, if options_.any_split
+  std::span<double> gradient_limbs_;
   std::vector<std::vector<double>> part_sums_;  // by layer: of its micro-batches or runs
   HostBuffer scratch_;
   // received values of the kept micro-batches, then of an evaluation, then gradients

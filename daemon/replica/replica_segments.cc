@@ -67,7 +67,7 @@ Result<LossSums> Replica::RunSegment(const BatchView& batch, std::int64_t micro_
   GACCD_RETURN_IF_ERROR(CheckPlace(micro_batch, segment));
   KeptBatch& kept = kept_[static_cast<std::size_t>(micro_batch)];
   if (segment == 0) kept.batch = kept.memory.Copy(model_.sample(), batch);
-  const bool first = micro_batch == 0 || options_.any_split;
+  const bool first = micro_batch == 0;
   if (kept.batch.samples == 0) {
     if (first && segment == 0) ClearGradients();
     return LossSums{};
@@ -84,7 +84,9 @@ Result<LossSums> Replica::RunSegment(const BatchView& batch, std::int64_t micro_
   if (segment > 0) {
     std::ranges::copy(update_sums_[static_cast<std::size_t>(segment - 1)], place(segment - 1).all);
   }
-  GACCD_RETURN_IF_ERROR(executor->RunSegment(static_cast<std::size_t>(segment), first));
+  GACCD_RETURN_IF_ERROR(
+      executor->RunSegment(static_cast<std::size_t>(segment), first || !gradient_limbs_.empty()));
+  if (!gradient_limbs_.empty()) AddSegmentToLimbs(*executor, segment);
   if (segment < model_.update_sums()) {
     std::vector<double>& sum = update_sums_[static_cast<std::size_t>(segment)];
     const std::span<const double> own(place(segment).own, sum.size());
@@ -96,6 +98,18 @@ Result<LossSums> Replica::RunSegment(const BatchView& batch, std::int64_t micro_
     return LossSums{};
   }
   return ReadSums(*graph, kept.batch.samples);
+}
+
+// Several segments may write the gradient of a parameter, all micro-batches in one segment before
+// the next one.
+void Replica::AddSegmentToLimbs(const Executor& executor, std::int64_t segment) {
+  executor.ForEachGradient(static_cast<std::size_t>(segment), [this](std::size_t parameter) {
+    AddGradientToLimbs(parameter);
+    const FlatEntry& entry = model_.layout().entries()[parameter];
+    std::ranges::fill(gradients_.subspan(static_cast<std::size_t>(entry.offset),
+                                         static_cast<std::size_t>(entry.elements)),
+                      0.0F);
+  });
 }
 
 void Replica::ForEachRunning(auto&& call) {

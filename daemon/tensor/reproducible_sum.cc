@@ -24,11 +24,10 @@ inline double Round(double value, double quantum) {
 }
 
 GACCD_SIMD_CLONES
-void MoveFloats(float* __restrict values, double* __restrict high, double* __restrict low,
-                std::size_t n) {
+void AddFloats(const float* __restrict values, double* __restrict high, double* __restrict low,
+               std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) {
     const double value = values[i];
-    values[i] = 0;
     const double first = Round(value, kFloatQuanta[0]);
     high[i] += std::fabs(value) < kMaxQuanta * kFloatQuanta[0] ? first : kNaN;
     low[i] += Round(value - first, kFloatQuanta[1]);
@@ -37,8 +36,8 @@ void MoveFloats(float* __restrict values, double* __restrict high, double* __res
 
 }  // namespace
 
-void MoveToLimbs(std::span<float> values, std::span<double> limbs) {
-  MoveFloats(values.data(), limbs.data(), limbs.data() + values.size(), values.size());
+void AddToLimbs(std::span<const float> values, std::span<double> high, std::span<double> low) {
+  AddFloats(values.data(), high.data(), low.data(), values.size());
 }
 
 void ReadLimbs(std::span<const double> limbs, std::span<float> sums) {

@@ -24,13 +24,12 @@ inline constexpr std::int64_t kMaxAddends = std::int64_t{1} << 16;
 inline constexpr std::size_t kFloatLimbs = 2;
 inline constexpr std::size_t kDoubleLimbs = 3;
 
-// Adds `values` to the sums and sets them to zero. REQUIRES: limbs.size() == kFloatLimbs *
-// values.size(); likewise below.
-void MoveToLimbs(std::span<float> values, std::span<double> limbs);
-// The sums, rounded to float.
+// Adds `values` to the sums, whose limbs are `high` and `low`. REQUIRES: as many elements in each.
+void AddToLimbs(std::span<const float> values, std::span<double> high, std::span<double> low);
+// The sums, rounded to float. REQUIRES: limbs.size() == kFloatLimbs * sums.size(); likewise below.
 void ReadLimbs(std::span<const double> limbs, std::span<float> sums);
 
-// The same for doubles. `values` are not changed.
+// The same for doubles.
 void AddToLimbs(std::span<const double> values, std::span<double> limbs);
 void ReadLimbs(std::span<const double> limbs, std::span<double> sums);
 

@@ -35,7 +35,7 @@ Status CheckNoiseScale(const Job& job, const Model& model) {
 Status CheckAnySplit(const Job& job, const Model& model, const Plan& plan) {
   if (!plan.any_split()) return Status::Ok();
   const auto refuse = [](std::string_view found) -> Status {
-    return {ErrorKind::kConfig, StrCat("bits: any_split: ", found, " not supported with it yet")};
+    return {ErrorKind::kConfig, StrCat("--bits=any-split: ", found, " not supported with it yet")};
   };
   if (job.device == Device::kCuda) return refuse("GPUs are");
   if (job.shard != Sharding::kNone) return refuse("a sharded optimiser is");
@@ -65,7 +65,7 @@ Status CheckOtherLoads(const Job& job, const Model& model, const Plan& plan) {
     return {ErrorKind::kConfig,
             "pipeline: loads by measured speeds and --rebalance are not supported with it yet"};
   }
-  if (plan.any_split()) return refuse("bits: any_split has the same micro-batches on any ranks");
+  if (plan.any_split()) return refuse("--bits=any-split has the same micro-batches on any ranks");
   if (job.batch.target_schedule) {
     return {
         ErrorKind::kConfig,

@@ -119,7 +119,7 @@ TEST(AnySplit, RefusesSmallerMicroStepsForLackOfMemory) {
   EngineCase test = AnySplit("memory");
   const auto runs =
       RunCpuRanks(test, {.choice = {.refuses_memory = [](std::int64_t n) { return n == 7; }}});
-  EXPECT_THAT(runs.front(), IsError(ErrorKind::kConfig, "bits: any_split"));
+  EXPECT_THAT(runs.front(), IsError(ErrorKind::kConfig, "--bits=any-split"));
 }
 
 }  // namespace

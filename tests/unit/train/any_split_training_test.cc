@@ -54,7 +54,7 @@ TEST_F(AnySplitTrainingTest, RefusesWhatDependsOnRanks) {
   const auto expect_refused = [this](const auto& change, const char* what) {
     Job job = AnySplitJob();
     change(job);
-    EXPECT_THAT(Train(job, 2, 0, "never"), IsError(ErrorKind::kConfig, "bits: any_split", what));
+    EXPECT_THAT(Train(job, 2, 0, "never"), IsError(ErrorKind::kConfig, "--bits=any-split", what));
   };
   expect_refused([](Job& job) { job.batch.rounding = Rounding::kCeil; }, "--rounding=exact");
   expect_refused([](Job& job) { job.shard = Sharding::kOptimizer; }, "a sharded optimiser");
