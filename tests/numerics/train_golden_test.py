@@ -212,6 +212,28 @@ class TrainGolden(unittest.TestCase):
                                    GRAPHS / job.stem / "weights.safetensors")
                     self.compare(golden, folder)
 
+    def test_same_bits_on_any_ranks(self):
+        """Weights, losses and norms, and all that PyTorch makes of one big batch."""
+        jobs = [job for folder in (GOLDEN, GRAPHS) for job in sorted(folder.glob("*.txtpb"))
+                if not re.search("contrastive|rounding:", job.read_text())]
+        self.assertGreaterEqual(len(jobs), 40)
+        for job in jobs:
+            golden, runs = Golden(job.with_suffix(".txt")), []
+            init = [job.with_suffix("") / "weights.safetensors"] if job.parent == GRAPHS else []
+            for nodes, ranks in {(1, 1), golden.worlds[-1]}:
+                with (self.subTest(job=job.stem, nodes=nodes, ranks=ranks),
+                      tempfile.TemporaryDirectory() as folder):
+                    own = Path(folder, "job.txtpb")
+                    own.write_text(job.read_text().replace("batch {", "batch { bits: ANY_SPLIT"))
+                    self.run_ranks(job.parent, RANK_PROCESS, "golden", own, nodes, ranks, f"{folder}/run", *init)
+                    if "MICRO" not in job.read_text():
+                        self.compare(golden, f"{folder}/run")
+                    steps = [step[5:7] for step in steps_and_evals(f"{folder}/run")[0]]
+                    runs.append((steps, Path(folder, "run", "weights").read_bytes()))
+            with self.subTest(job=job.stem):
+                self.assertEqual(len(runs), 2)
+                self.assertTrue(runs[0] == runs[1], "other bits")
+
     def test_an_exported_model_from_training_to_answers(self):
         """The weights next to the graph are the initial ones; a checkpoint knows its graph."""
         with tempfile.TemporaryDirectory() as folder:
