@@ -240,6 +240,19 @@ class Taught(Losses):
         return outputs if targets is None else self.losses(outputs, targets)
 
 
+class Shared(nn.Module):
+    """Layers that it uses before and after batch norms."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.norm, self.head = nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 4)
+        self.other = nn.BatchNorm1d(6)
+
+    def forward(self, x):
+        x = self.body(torch.relu(self.norm(self.body(x))))
+        return self.head(torch.relu(self.other(x)) + self.body(x))
+
+
 def loss_sum(network, outputs, targets):
     """make_train divides it by the number of samples."""
     losses = network.losses(outputs, targets)
@@ -288,6 +301,7 @@ NETWORKS = {  # by job, and an example
     "losses": (Losses, [torch.zeros(2, 6), torch.zeros(2, 3)]),
     "counts": (Counted, [torch.zeros(2, 6), torch.zeros(2, 3)]),
     "taught": (Taught, [torch.zeros(2, 6), torch.zeros(2, 3)]),
+    "shared": (Shared, torch.zeros(2, 6)),
 }
 
 

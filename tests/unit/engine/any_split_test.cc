@@ -30,10 +30,12 @@ EngineCase AnySplit(std::string name) {
 
 std::vector<EngineCase> AnySplitCases() {
   std::vector<EngineCase> cases;
+  cases.reserve(16);  // add() returns references
   const auto add = [&cases](const char* name) -> EngineCase& {
     return cases.emplace_back(AnySplit(name));
   };
   add("plain").clip_norm = 0;
+  add("wide").widths = {12, 256, 256, 5};  // packed by ranks with enough micro-steps
   EngineCase& dropout = add("dropout_adamw_averages");
   dropout.dropout = 0.2;
   dropout.optimizer = {.lr = 0.01, .kind = AdamWSpec{}, .ema = EmaSpec{0.9}};

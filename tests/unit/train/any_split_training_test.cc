@@ -2,6 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <vector>
+
+#include "tests/support/file_util.h"
 #include "tests/support/resume_fixture.h"
 #include "tests/support/status_matchers.h"
 
@@ -35,6 +39,26 @@ TEST_F(AnySplitTrainingTest, ContinuesOnOtherRanksWithSameBits) {
     EXPECT_EQ(resumed.first, 10);
     EXPECT_EQ(resumed.weights, plain.weights);
     EXPECT_EQ(resumed.averaged, plain.averaged);
+  }
+}
+
+// Sums of large values are rounded, also in double precision, and their variance is a difference.
+TEST_F(AnySplitTrainingTest, StatisticsOfLargeValues) {
+  constexpr std::size_t kSamples = 90;
+  std::vector<float> features, targets;
+  for (std::size_t i = 0; i < 10 * kSamples; ++i) {
+    features.push_back(3e4F + std::sin(static_cast<float>(i)));
+  }
+  for (std::size_t i = 0; i < 2 * kSamples; ++i) {
+    targets.push_back(std::cos(static_cast<float>(i)));
+  }
+  Job job = AnySplitJob();
+  job.model.layer.insert(job.model.layer.begin(), {"large", BatchNormSpec{.num_features = 10}});
+  job.data = {.train = NpySpec{.features = temp_.Write("f", NpyFloats(features, 10)),
+                               .targets = temp_.Write("t", NpyFloats(targets, 2))}};
+  const auto plain = ValueOrThrow(Train(job, 1, 0, "never"));
+  for (const int ranks : {2, 5, 8}) {
+    EXPECT_EQ(ValueOrThrow(Train(job, ranks, 0, "never")).weights, plain.weights) << ranks;
   }
 }
 
