@@ -42,9 +42,10 @@ TEST_F(AnySplitTrainingTest, ContinuesOnOtherRanksWithSameBits) {
   }
 }
 
-// Sums of large values are rounded, also in double precision, and their variance is a difference.
+// Sums of more than 32 squares of floats are rounded in double precision, too, and the variance of
+// large values is a small difference of them.
 TEST_F(AnySplitTrainingTest, StatisticsOfLargeValues) {
-  constexpr std::size_t kSamples = 90;
+  constexpr std::size_t kSamples = 600;
   std::vector<float> features, targets;
   for (std::size_t i = 0; i < 10 * kSamples; ++i) {
     features.push_back(3e4F + std::sin(static_cast<float>(i)));
@@ -56,6 +57,7 @@ TEST_F(AnySplitTrainingTest, StatisticsOfLargeValues) {
   job.model.layer.insert(job.model.layer.begin(), {"large", BatchNormSpec{.num_features = 10}});
   job.data = {.train = NpySpec{.features = temp_.Write("f", NpyFloats(features, 10)),
                                .targets = temp_.Write("t", NpyFloats(targets, 2))}};
+  job.batch.target = 200;
   const auto plain = ValueOrThrow(Train(job, 1, 0, "never"));
   for (const int ranks : {2, 5, 8}) {
     EXPECT_EQ(ValueOrThrow(Train(job, ranks, 0, "never")).weights, plain.weights) << ranks;
