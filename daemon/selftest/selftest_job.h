@@ -29,8 +29,12 @@ struct JobSelftest {
   // of sums into differences.
   double rounding = 0;
   std::vector<Mistake> mistakes;
+  // With Bits::kAnySplit: how many values differ in any bit from those of one rank, the maximum
+  // over the ranks; and the same without it.
+  std::int64_t other_bits = 0;
+  std::int64_t other_bits_of_this_split = 0;
 
-  // As SelftestCase::tolerance(), or 4 x rounding, at most 1e-4: deep networks with batch norms
+  // As SelftestCase::tolerance(), or 4 x rounding, at most 1e-3: deep networks with batch norms
   // amplify rounding. Larger differences are never explained by it.
   [[nodiscard]] double tolerance() const;
   [[nodiscard]] bool passed() const;

@@ -32,19 +32,6 @@ Status CheckNoiseScale(const Job& job, const Model& model) {
   return job.device == Device::kCuda ? NoiseScaleUnsupported(job, "cuda") : Status::Ok();
 }
 
-Status CheckAnySplit(const Job& job, const Model& model, const Plan& plan) {
-  if (!plan.any_split()) return Status::Ok();
-  const auto refuse = [](std::string_view found) -> Status {
-    return {ErrorKind::kConfig, StrCat("--bits=any-split: ", found, " not supported with it yet")};
-  };
-  if (job.device == Device::kCuda) return refuse("GPUs are");
-  if (job.shard != Sharding::kNone) return refuse("a sharded optimiser is");
-  if (model.contrastive()) return refuse("a contrastive loss is");
-  if (model.has_collectives()) return refuse("collective operations in a model are");
-  if (job.noise_scale_every > 0) return refuse("noise_scale_every is");
-  return Status::Ok();
-}
-
 Status CheckDroppedMicroBatches(const Job& job, const Model& model) {
   if (model.update_sums() > 0) {
     return {ErrorKind::kConfig,
@@ -88,6 +75,19 @@ Status CheckOtherLoads(const Job& job, const Model& model, const Plan& plan) {
 }
 
 }  // namespace
+
+Status CheckAnySplit(const Job& job, const Model& model, const Plan& plan) {
+  if (!plan.any_split()) return Status::Ok();
+  const auto refuse = [](std::string_view found) -> Status {
+    return {ErrorKind::kConfig, StrCat("--bits=any-split: ", found, " not supported with it yet")};
+  };
+  if (job.device == Device::kCuda) return refuse("GPUs are");
+  if (job.shard != Sharding::kNone) return refuse("a sharded optimiser is");
+  if (model.contrastive()) return refuse("a contrastive loss is");
+  if (model.has_collectives()) return refuse("collective operations in a model are");
+  if (job.noise_scale_every > 0) return refuse("noise_scale_every is");
+  return Status::Ok();
+}
 
 Status CheckTraining(const Job& job, const Model& model, const Plan& plan,
                      const UpdateSchedule& schedule, const Dataset* eval) {

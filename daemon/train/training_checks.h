@@ -20,6 +20,9 @@ namespace gaccd {
 [[nodiscard]] Status CheckTraining(const Job& job, const Model& model, const Plan& plan,
                                    const UpdateSchedule& schedule, const Dataset* eval);
 
+// kConfig if the plan has Bits::kAnySplit, which the job or the model does not support.
+[[nodiscard]] Status CheckAnySplit(const Job& job, const Model& model, const Plan& plan);
+
 // kConfig if the model or the plan does not support these flags. model: whole, or a stage.
 [[nodiscard]] Status CheckTrainingFlags(const Job& job, const Model& model, const Plan& plan,
                                         const TrainGuards& guards, const LoadChanges& loads);

@@ -120,7 +120,8 @@ JobSelftest SelftestJob(const Job& job, int ranks) {
   const PlanRequest request{.nodes = 1,
                             .gpus_per_node = ranks,
                             .micro_batch = job.batch.micro,
-                            .target_batch = *job.batch.target};
+                            .target_batch = *job.batch.target,
+                            .bits = job.batch.bits};
   return ValueOrThrow(RunJobSelftest(job, request));
 }
 
@@ -135,6 +136,17 @@ TEST(JobSelftest, DetectsEveryBatchNormMistake) {
     EXPECT_LT(mistake.deviation, 100) << mistake.name;
   }
   EXPECT_THAT(JobSelftestText(test), testing::HasSubstr("gradient and running statistics of"));
+}
+
+TEST(JobSelftest, CountsOtherBits) {
+  Job job = NormJob(17);
+  job.batch.bits = Bits::kAnySplit;
+  JobSelftest test = SelftestJob(job, 3);
+  EXPECT_TRUE(test.passed());
+  EXPECT_EQ(test.other_bits, 0);
+  EXPECT_GT(test.other_bits_of_this_split, 0);
+  test.other_bits = 1;
+  EXPECT_FALSE(test.passed());
 }
 
 TEST(JobSelftest, BatchNormMistakeMayHaveNoEffect) {
