@@ -112,10 +112,16 @@ std::int64_t TrainIndices::Next(std::span<std::int64_t> out) {
   return samples;
 }
 
-EvalShard MakeEvalShard(std::int64_t size, std::int64_t rank, std::int64_t world) {
-  const std::int64_t each = size / world;
-  const std::int64_t more = size % world;  // the first `more` ranks have one more
-  return {rank * each + std::min(rank, more), each + (rank < more)};
+EvalShard MakeEvalShard(std::int64_t size, std::int64_t rank, std::int64_t world,
+                        std::int64_t unit) {
+  const std::int64_t units = size / unit + (size % unit > 0 ? 1 : 0);
+  const std::int64_t each = units / world;
+  const std::int64_t more = units % world;       // the first `more` ranks have one more
+  const auto begin = [&](std::int64_t before) {  // the last unit may be smaller
+    const std::int64_t first = before * each + std::min(before, more);
+    return first < units ? first * unit : size;
+  };
+  return {begin(rank), begin(rank + 1) - begin(rank)};
 }
 
 std::set<std::int64_t> EvalBatchSizes(const EvalShard& shard, std::int64_t batch) {

@@ -100,10 +100,13 @@ class TrainIndices final : public IndexSource {
 // one with the rest. The shards of all ranks contain every sample exactly once.
 struct EvalShard {
   std::int64_t first = 0;
-  std::int64_t count = 0;  // differs by at most one between ranks
+  std::int64_t count = 0;
 };
-// REQUIRES: size >= 0, 0 <= rank < world.
-[[nodiscard]] EvalShard MakeEvalShard(std::int64_t size, std::int64_t rank, std::int64_t world);
+// A shard consists of whole units of so many samples, and the last one of the rest, too. Ranks have
+// the same number of units, or the first ones have one more. REQUIRES: size >= 0, unit >= 1, 0 <=
+// rank < world.
+[[nodiscard]] EvalShard MakeEvalShard(std::int64_t size, std::int64_t rank, std::int64_t world,
+                                      std::int64_t unit = 1);
 
 // The sizes of the batches of a shard.
 [[nodiscard]] std::set<std::int64_t> EvalBatchSizes(const EvalShard& shard, std::int64_t batch);

@@ -13,7 +13,7 @@
 namespace gaccd {
 namespace {
 
-Status CheckFinite(double loss, bool gradient_finite, double divisor) {
+Status CheckFinite(double loss, bool gradient_finite, double divisor, bool any_split) {
   if (std::isinf(divisor)) {
     return {ErrorKind::kData,
             "the sum of the weights of this update is inf: expected smaller weights"};
@@ -28,7 +28,8 @@ Status CheckFinite(double loss, bool gradient_finite, double divisor) {
   if (std::isfinite(loss) && gradient_finite) return Status::Ok();
   return {ErrorKind::kNoRequeue,
           StrCat("training diverged: the loss is ", loss, ", the gradient is ",
-                 gradient_finite ? "finite" : "not finite")};
+                 gradient_finite ? "finite" : "not finite",
+                 any_split ? ", or not below 2^20 in a micro-batch (--bits=any-split)" : "")};
 }
 
 Status NotContrastive() {
@@ -267,8 +268,9 @@ Status Engine::Verdict(const InFlight& update) {
         ledger.Audit(comm_, static_cast<std::int64_t>(sums.samples), update.settings.samples));
   }
   if (verdict.finite == 0 && !options_.tolerate_nonfinite) {
-    GACCD_RETURN_IF_ERROR(
-        CheckFinite(sums.loss / sums.divisor, std::isfinite(verdict.norm), sums.divisor));
+    GACCD_RETURN_IF_ERROR(CheckFinite(sums.loss / sums.divisor, std::isfinite(verdict.norm),
+                                      sums.divisor,
+                                      options_.replica.any_split && !std::isfinite(verdict.norm)));
   }
   if (verdict.stopped == 0) return Status::Ok();
   return {ErrorKind::kInternal,
@@ -320,7 +322,7 @@ Result<double> Engine::Probe(const BatchView& batch) {
   GACCD_RETURN_IF_ERROR(Accumulate(batch, {.first = true, .last = false}));
   if (contrastive_) GACCD_RETURN_IF_ERROR(backend_->SetScaleGradient());
   GACCD_ASSIGN_OR_RETURN(const UpdateSums sums, backend_->Sums());
-  return sums.loss;
+  return std::isfinite(sums.divisor) ? sums.loss : sums.divisor;
 }
 
 }  // namespace gaccd

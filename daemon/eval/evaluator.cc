@@ -85,7 +85,8 @@ std::vector<NamedMetric> Evaluator::MakeMetrics() const {
 }
 
 EvalShard Evaluator::OwnShard() const {
-  return MakeEvalShard(data_.size(), comm_.rank() / stages_, comm_.size() / stages_);
+  return MakeEvalShard(data_.size(), comm_.rank() / stages_, comm_.size() / stages_,
+                       any_split_ ? batch_ : 1);
 }
 
 std::set<std::int64_t> Evaluator::BatchSizes() const { return EvalBatchSizes(OwnShard(), batch_); }
@@ -93,16 +94,16 @@ std::set<std::int64_t> Evaluator::BatchSizes() const { return EvalBatchSizes(Own
 std::int64_t Evaluator::FewestBatches() const {
   // The last shard is never larger than another one.
   const int shards = comm_.size() / stages_;
-  const EvalShard shard = MakeEvalShard(data_.size(), shards - 1, shards);
+  const EvalShard shard = MakeEvalShard(data_.size(), shards - 1, shards, any_split_ ? batch_ : 1);
   return (shard.count + batch_ - 1) / batch_;
 }
 
 Result<bool> Evaluator::EvaluateShard(Engine& engine, std::int64_t step,
                                       const ProgressNotifier& progress,
-                                      const BetweenBatches& between, std::span<double, 3> sums,
+                                      const BetweenBatches& between, Sums& sums,
                                       std::span<const NamedMetric> metrics) {
   auto indices = std::make_unique<EvalIndices>(OwnShard(), batch_);
-  if (!cuts_.empty()) indices->GroupByLength(data_);
+  if (!cuts_.empty() && !any_split_) indices->GroupByLength(data_);
   GACCD_ASSIGN_OR_RETURN(const auto batches,
                          Prefetcher::Start(data_, std::move(indices),
                                            {.memory = ring_.MemoryFor(engine), .cuts = cuts_}));
@@ -119,14 +120,28 @@ Result<bool> Evaluator::EvaluateShard(Engine& engine, std::int64_t step,
     progress.SetPhase(heartbeat::Phase::kEvaluate, step, ++done);
     GACCD_RETURN_IF_ERROR(batches->status());
     GACCD_ASSIGN_OR_RETURN(const Evaluation result, engine.Evaluate(*batch));
-    sums[0] += static_cast<double>(result.samples);
-    sums[1] += result.loss_sum;
-    sums[2] += result.divisor;
+    sums.samples += static_cast<double>(result.samples);
+    sums.loss += result.loss_sum;
+    sums.divisor += result.divisor;
+    const std::array found = {result.loss_sum, result.divisor};
+    if (any_split_) AddToLimbs(std::span<const double>(found), sums.limbs);
     if (result.samples == 0) continue;  // not the last stage of a pipeline
     const EvaluatedBatch evaluated = MakeEvaluatedBatch(data_.spec(), *batch, result);
     for (const NamedMetric& named : metrics) named.metric->Add(evaluated);
   }
   return true;
+}
+
+Status Evaluator::SumOverAllRanks(Sums& sums) {
+  const auto view =
+      View(std::span(reinterpret_cast<double*>(&sums), sizeof(Sums) / sizeof(double)));
+  GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(view, view));
+  if (!any_split_) return Status::Ok();
+  std::array<double, 2> read{};
+  ReadLimbs(sums.limbs, std::span<double>(read));
+  sums.loss = read[0];
+  sums.divisor = read[1];
+  return Status::Ok();
 }
 
 Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const EvaluationTime& time,
@@ -135,7 +150,7 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const Eval
   const std::int64_t step = time.step;
   const auto start = std::chrono::steady_clock::now();
   progress.SetPhase(heartbeat::Phase::kEvaluate, step);
-  std::array<double, 3> sums{};
+  Sums sums;
   const std::vector<NamedMetric> metrics = MakeMetrics();
   if (stops != nullptr) {
     const std::int64_t fewest = FewestBatches();
@@ -160,26 +175,25 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const Eval
     });
     GACCD_RETURN_IF_ERROR(worked.status);
   }
-  const auto view = View(std::span<double>(sums));
   progress.SetPhase(heartbeat::Phase::kReduce, step);  // waits for the other ranks
-  GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(view, view));
+  GACCD_RETURN_IF_ERROR(SumOverAllRanks(sums));
   GACCD_RETURN_IF_ERROR(SumOverRanks(metrics, comm_));
   progress.SetPhase(heartbeat::Phase::kEvaluate, step);
   EvalRecord record{.epoch = time.epoch,
                     .step = step,
-                    .samples = static_cast<std::int64_t>(sums[0]),
-                    .loss = sums[1] / sums[2],
-                    .divisor = sums[2],
+                    .samples = static_cast<std::int64_t>(sums.samples),
+                    .loss = sums.loss / sums.divisor,
+                    .divisor = sums.divisor,
                     .unit = std::string(unit_)};
   if (record.samples != data_.size()) {
     return Status(ErrorKind::kInternal, StrCat("evaluation: expected ", data_.size(),
                                                " samples, counted ", record.samples));
   }
-  if (!(sums[2] > 0)) {
+  if (!(sums.divisor > 0)) {
     return Status(ErrorKind::kData,
                   StrCat("no prediction of the evaluation counts: expected a label that is not "
                          "ignored, with a weight above 0, found a sum of weights of ",
-                         sums[2]));
+                         sums.divisor));
   }
   for (const NamedMetric& named : metrics) {
     record.metrics.push_back({named.name, named.metric->Value()});

@@ -2,6 +2,8 @@
 // result is exact for any number of ranks and any batch size.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -23,6 +25,7 @@
 #include "daemon/rundir/progress_notifier.h"
 #include "daemon/stop/stop_agreement.h"
 #include "daemon/telemetry/events.h"
+#include "daemon/tensor/reproducible_sum.h"
 
 namespace gaccd {
 
@@ -60,6 +63,9 @@ class Evaluator {
 
   // Every `stages` consecutive ranks are a pipeline, which evaluates each batch together.
   void SetStages(int stages) { stages_ = stages; }
+  // The loss has the same bits on any number of ranks: they evaluate the same batches, texts are
+  // not grouped, and sums are exact.
+  void SetAnySplit(bool any_split) { any_split_ = any_split; }
 
   // The sizes of this rank's batches, for which its engine must be prepared.
   [[nodiscard]] std::set<std::int64_t> BatchSizes() const;
@@ -74,11 +80,19 @@ class Evaluator {
   // Called after `done` batches, before the next one; true: stop here.
   using BetweenBatches = std::function<Result<bool>(std::int64_t done)>;
 
-  // Adds this rank's batches to `metrics` and `sums`: samples, loss sum, divisor. Counts are exact
-  // in a double up to 2^53. false: stopped before the last one.
+  // Sums over batches. Counts are exact in a double up to 2^53. Only doubles: one reduction covers
+  // all of them.
+  struct Sums {
+    double samples = 0;
+    double loss = 0;
+    double divisor = 0;
+    std::array<double, 2 * kDoubleLimbs> limbs{};  // of loss and divisor, if any_split_
+  };
+  // Adds this rank's batches to `metrics` and `sums`. false: stopped before the last one.
   Result<bool> EvaluateShard(Engine& engine, std::int64_t step, const ProgressNotifier& progress,
-                             const BetweenBatches& between, std::span<double, 3> sums,
+                             const BetweenBatches& between, Sums& sums,
                              std::span<const NamedMetric> metrics);
+  Status SumOverAllRanks(Sums& sums);
   // The minimum over the ranks, for StopAgreement::BetweenBatches().
   [[nodiscard]] std::int64_t FewestBatches() const;
   [[nodiscard]] std::vector<NamedMetric> MakeMetrics() const;
@@ -87,6 +101,7 @@ class Evaluator {
 
   Communicator& comm_;
   int stages_ = 1;
+  bool any_split_ = false;
   const Dataset& data_;
   std::int64_t batch_;
   std::string_view unit_;

@@ -9,8 +9,8 @@
 namespace gaccd {
 namespace {
 
-constexpr std::array<double, kFloatLimbs> kFloatQuanta = {0x1p-22, 0x1p-59};
-constexpr std::array<double, kDoubleLimbs> kDoubleQuanta = {1, 0x1p-37, 0x1p-74};
+constexpr std::array<double, kFloatLimbs> kFloatQuanta = {0x1p-17, 0x1p-54};
+constexpr std::array<double, kDoubleLimbs> kDoubleQuanta = {0x1p36, 0x1p-1, 0x1p-38, 0x1p-75};
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // The limbs of kMaxAddends addends have at most 53 bits.
@@ -60,7 +60,10 @@ void AddToLimbs(std::span<const double> values, std::span<double> limbs) {
 
 void ReadLimbs(std::span<const double> limbs, std::span<double> sums) {
   const std::size_t n = sums.size();
-  for (std::size_t i = 0; i < n; ++i) sums[i] = (limbs[2 * n + i] + limbs[n + i]) + limbs[i];
+  for (std::size_t i = 0; i < n; ++i) {
+    sums[i] = 0;
+    for (std::size_t limb = kDoubleLimbs; limb-- > 0;) sums[i] += limbs[limb * n + i];
+  }
 }
 
 }  // namespace gaccd

@@ -4,9 +4,9 @@
 // limbs are added as doubles. A sum of at most kMaxAddends limbs has at most 53 bits, so it is
 // exact, also in an all-reduce of doubles.
 //
-//   addends   quanta              absolute value below   rounded to a multiple of
-//   float     2^-22, 2^-59        2^15                   2^-59 = 1.7e-18
-//   double    1, 2^-37, 2^-74     2^37                   2^-74 = 5.3e-23
+//   addends   quanta                      absolute value below   rounded to a multiple of
+//   float     2^-17, 2^-54                2^20                   2^-54 = 5.6e-17
+//   double    2^36, 2^-1, 2^-38, 2^-75    2^73                   2^-75 = 2.6e-23
 //
 // A larger addend, infinity or NaN makes the sum NaN.
 #pragma once
@@ -22,7 +22,7 @@ inline constexpr std::int64_t kMaxAddends = std::int64_t{1} << 16;
 // The number of limbs of a float and of a double. A buffer of limbs holds the first limb of all
 // elements, then the second, and so on. It begins as zeros.
 inline constexpr std::size_t kFloatLimbs = 2;
-inline constexpr std::size_t kDoubleLimbs = 3;
+inline constexpr std::size_t kDoubleLimbs = 4;
 
 // Adds `values` to the sums, whose limbs are `high` and `low`. REQUIRES: as many elements in each.
 void AddToLimbs(std::span<const float> values, std::span<double> high, std::span<double> low);

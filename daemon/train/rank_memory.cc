@@ -53,7 +53,8 @@ Result<ReplicaOptions> EngineSizes(const PlannedTraining& training, const Plan& 
       .any_split = plan.any_split()};
   if (training.data.eval != nullptr) {
     sizes.eval_batches = EvalBatchSizes(
-        MakeEvalShard(training.data.eval->size(), rank / plan.stages(), plan.pipelines()),
+        MakeEvalShard(training.data.eval->size(), rank / plan.stages(), plan.pipelines(),
+                      plan.any_split() ? plan.request().micro_batch : 1),
         plan.request().micro_batch);
   }
   return sizes;

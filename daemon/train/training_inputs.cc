@@ -62,6 +62,7 @@ Result<TrainingInputs> TrainingInputs::Make(Communicator& comm, const Job& job, 
                                SelectMetrics(job, inputs.data.eval->spec()));
   evaluator.GroupByLength(inputs.model.sample().cuts);
   evaluator.SetStages(static_cast<int>(job.pipeline.stages));
+  evaluator.SetAnySplit(plan.any_split());
   return inputs;
 }
 

@@ -365,5 +365,25 @@ TEST(EvalIndicesTest, CoversEverySampleOnce) {
   }
 }
 
+TEST(EvalIndicesTest, BatchesAreSameOnAnyRanksInShardsOfBatches) {
+  for (std::int64_t size = 0; size <= 30; ++size) {
+    for (std::int64_t world = 1; world <= 9; ++world) {
+      std::int64_t next = 0;
+      std::int64_t last = std::numeric_limits<std::int64_t>::max();
+      for (std::int64_t rank = 0; rank < world; ++rank) {
+        const EvalShard shard = MakeEvalShard(size, rank, world, 4);
+        ASSERT_EQ(shard.first, next);
+        ASSERT_TRUE(shard.count == 0 || shard.first % 4 == 0);
+        next += shard.count;
+        const std::int64_t batches = (shard.count + 3) / 4;
+        ASSERT_LE(batches, last);
+        ASSERT_LE(rank == 0 ? 0 : last - batches, 1);
+        last = batches;
+      }
+      ASSERT_EQ(next, size);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gaccd

@@ -35,6 +35,7 @@ TEST_F(AnySplitTrainingTest, ContinuesOnOtherRanksWithSameBits) {
     const auto other = ValueOrThrow(Train(job, ranks, 0, "never"));
     EXPECT_EQ(other.weights, plain.weights);
     EXPECT_EQ(other.averaged, plain.averaged);
+    EXPECT_EQ(other.evals, plain.evals);
     const auto resumed = ValueOrThrow(Train(job, ranks, 0, CheckpointPath(10)));
     EXPECT_EQ(resumed.first, 10);
     EXPECT_EQ(resumed.weights, plain.weights);
