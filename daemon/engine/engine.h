@@ -161,11 +161,10 @@ class Engine final {
   [[nodiscard]] bool overflowed() const { return overflowed_; }
 
   // Forward and backward of one micro-batch alone, to locate non-finite values. Returns the sum of
-  // its losses, or their divisor if that is not finite; the gradients are then those of this
-  // micro-batch, each prediction weighted as in the last update. Not collective, so kNoRequeue
-  // unless can_probe(). Waits for the device. With a contrastive loss the other samples of the
-  // micro-batch are the negatives. REQUIRES: PopResult() has returned the results of all updates,
-  // or kNoRequeue.
+  // its losses, or their divisor if that is not finite; the gradients are then its own, weighted as
+  // in the last update. Not collective, so kNoRequeue unless can_probe(). Waits for the device.
+  // With a contrastive loss the other samples of the micro-batch are the negatives. REQUIRES:
+  // PopResult() has returned the results of all updates, or kNoRequeue.
   Result<double> Probe(const BatchView& batch);
   // Whether a micro-batch can be computed without the others.
   [[nodiscard]] bool can_probe() const {
