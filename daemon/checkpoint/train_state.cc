@@ -223,6 +223,9 @@ Status CheckSamePartialUpdate(const Manifest& manifest, const Job& saved, const 
   if (was.accum_steps() != plan.accum_steps()) {
     return PartialUpdateDiffers("micro-steps", was.accum_steps(), plan.accum_steps());
   }
+  if (was.any_split() || plan.any_split()) {  // its accumulators are never saved
+    return PartialUpdateDiffers("--bits", Name(was.request().bits), Name(plan.request().bits));
+  }
   if (was.request().speeds != plan.request().speeds) {
     return PartialUpdateDiffers("the speeds of the ranks", SpeedsText(was.request().speeds),
                                 SpeedsText(plan.request().speeds));

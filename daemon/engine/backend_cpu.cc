@@ -159,7 +159,8 @@ void CpuBackend::AddLossToLimbs(const LossSums& sums) {
 
 void CpuBackend::ReadReducedLimbs() {
   if (limbs_.empty()) return;
-  ReadLimbs(gradient_limbs(), replica_->gradients());
+  MoveLimbs(gradient_limbs(), replica_->gradients());
+  limbs_used_ = false;
   std::array<double, 2> sums{};
   ReadLimbs(loss_limbs(), sums);
   control_->sums.loss = sums[0];
@@ -182,7 +183,9 @@ Status CpuBackend::Begin(const UpdateSlot& slot, double lr) {
   replica_->SetUpdate(slot.page->inputs.update);
   control_->sums = {};
   reduced_ = false;
-  std::ranges::fill(limbs_, 0.0);
+  if (limbs_used_) std::ranges::fill(gradient_limbs(), 0.0);  // an update that was not reduced
+  if (!limbs_.empty()) std::ranges::fill(loss_limbs(), 0.0);
+  limbs_used_ = !limbs_.empty();
   graph_.NextUpdate();
   replica_->BeginSegments();
   Mark(UpdateMark::kBegin);

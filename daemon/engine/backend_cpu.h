@@ -165,6 +165,7 @@ class CpuBackend final : public Backend {
   std::unique_ptr<CommMemory> parameter_memory_;  // where they are gathered
   std::unique_ptr<CommMemory> limb_memory_;
   std::span<double> limbs_;  // of the gradients, then of loss and divisor; empty unless any_split
+  bool limbs_used_ = false;  // since gradient_limbs() were zero
   Precision precision_ = Precision::kF32;
   std::unique_ptr<Replica> replica_;
   UpdateGraph graph_;

@@ -34,15 +34,24 @@ void AddFloats(const float* __restrict values, double* __restrict high, double* 
   }
 }
 
+GACCD_SIMD_CLONES
+void MoveFloats(double* __restrict high, double* __restrict low, float* __restrict sums,
+                std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    sums[i] = static_cast<float>(high[i] + low[i]);
+    high[i] = 0;
+    low[i] = 0;
+  }
+}
+
 }  // namespace
 
 void AddToLimbs(std::span<const float> values, std::span<double> high, std::span<double> low) {
   AddFloats(values.data(), high.data(), low.data(), values.size());
 }
 
-void ReadLimbs(std::span<const double> limbs, std::span<float> sums) {
-  const std::size_t n = sums.size();
-  for (std::size_t i = 0; i < n; ++i) sums[i] = static_cast<float>(limbs[i] + limbs[n + i]);
+void MoveLimbs(std::span<double> limbs, std::span<float> sums) {
+  MoveFloats(limbs.data(), limbs.data() + sums.size(), sums.data(), sums.size());
 }
 
 void AddToLimbs(std::span<const double> values, std::span<double> limbs) {

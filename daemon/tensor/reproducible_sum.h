@@ -26,8 +26,9 @@ inline constexpr std::size_t kDoubleLimbs = 4;
 
 // Adds `values` to the sums, whose limbs are `high` and `low`. REQUIRES: as many elements in each.
 void AddToLimbs(std::span<const float> values, std::span<double> high, std::span<double> low);
-// The sums, rounded to float. REQUIRES: limbs.size() == kFloatLimbs * sums.size(); likewise below.
-void ReadLimbs(std::span<const double> limbs, std::span<float> sums);
+// Sets `sums` to the sums, rounded to float, and the limbs to zero. REQUIRES: limbs.size() ==
+// kFloatLimbs * sums.size(); likewise below.
+void MoveLimbs(std::span<double> limbs, std::span<float> sums);
 
 // The same for doubles.
 void AddToLimbs(std::span<const double> values, std::span<double> limbs);

@@ -35,7 +35,8 @@ double Sum(const std::vector<float>& values, std::size_t groups) {
     for (std::size_t l = 0; l < kFloatLimbs; ++l) total[l] += limbs[l];
   }
   float sum = 0;
-  ReadLimbs(total, std::span(&sum, 1));
+  MoveLimbs(total, std::span(&sum, 1));
+  EXPECT_EQ(total, std::vector<double>(kFloatLimbs));
   return sum;
 }
 

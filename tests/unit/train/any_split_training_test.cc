@@ -77,6 +77,15 @@ TEST_F(AnySplitTrainingTest, InterruptedUpdateIsRepeated) {
   EXPECT_EQ(resumed.weights, plain.weights);
 }
 
+TEST_F(AnySplitTrainingTest, DoesNotContinueInsideAnUpdateOfOtherBits) {
+  Job job = SmallJob();
+  EXPECT_THAT(Train(job, 3, 1, "never", {4, 1}), IsError(ErrorKind::kTempFail, "inside update 4"));
+  job.batch.bits = Bits::kAnySplit;
+  const auto resumed = ValueOrThrow(Train(job, 3, 0, "auto"));
+  EXPECT_EQ(resumed.first, 3);
+  EXPECT_EQ(resumed.weights, ValueOrThrow(Train(job, 3, 0, CheckpointPath(3))).weights);
+}
+
 TEST_F(AnySplitTrainingTest, RefusesWhatDependsOnRanks) {
   const auto expect_refused = [this](const auto& change, const char* what) {
     Job job = AnySplitJob();
