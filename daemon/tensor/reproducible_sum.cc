@@ -16,6 +16,7 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 // The limbs of kMaxAddends addends have at most 53 bits.
 constexpr double kMaxQuanta = 0x1p37;
 static_assert(kMaxQuanta * static_cast<double>(kMaxAddends) == 0x1p53);
+static_assert(kMaxQuanta * kFloatQuanta[0] == kFloatLimit);
 
 // The nearest multiple of `quantum`. Adding 1.5 * 2^52 quanta leaves no bits below the quantum.
 inline double Round(double value, double quantum) {

@@ -18,6 +18,7 @@
 namespace gaccd {
 
 inline constexpr std::int64_t kMaxAddends = std::int64_t{1} << 16;
+inline constexpr float kFloatLimit = 0x1p20F;  // a sum with such an addend is NaN
 
 // The number of limbs of a float and of a double. A buffer of limbs holds the first limb of all
 // elements, then the second, and so on. It begins as zeros.

@@ -55,7 +55,7 @@ std::string FirstNotFiniteParameter(const FlatLayout& layout, std::span<const fl
 }
 
 Result<std::vector<Offender>> FindOffenders(Engine& engine, const FlatLayout& layout,
-                                            const UpdateReplay& replay) {
+                                            const UpdateReplay& replay, float limit) {
   std::vector<Offender> offenders;
   std::vector<float> gradients(static_cast<std::size_t>(layout.size()));
   for (std::int64_t step = 0; step < replay.steps; ++step) {
@@ -77,6 +77,13 @@ Result<std::vector<Offender>> FindOffenders(Engine& engine, const FlatLayout& la
     GACCD_ASSIGN_OR_RETURN(const double loss, engine.Probe(*batch));
     GACCD_RETURN_IF_ERROR(engine.GetGradients(gradients));
     std::string where = FirstNotFiniteParameter(layout, gradients);
+    if (where.empty()) {
+      for (float& gradient : gradients) {
+        if (std::fabs(gradient) >= limit) gradient = INFINITY;
+      }
+      where = FirstNotFiniteParameter(layout, gradients);
+      offender.too_large = !where.empty();
+    }
     if (where.empty() && std::isfinite(loss)) continue;
     if (!where.empty()) offender.where = std::move(where);
     offenders.push_back(std::move(offender));
@@ -86,9 +93,11 @@ Result<std::vector<Offender>> FindOffenders(Engine& engine, const FlatLayout& la
 
 std::string Describe(const std::vector<Offender>& offenders, std::int64_t steps) {
   const Offender& first = offenders.front();
-  std::string text = StrCat("micro-batch ", first.micro_step + 1, " of ", steps, ": the ",
-                            first.where == "loss" ? "loss" : StrCat("gradient of ", first.where),
-                            " is not finite; samples ", Numbers(first.samples));
+  std::string text = StrCat(
+      "micro-batch ", first.micro_step + 1, " of ", steps, ": the ",
+      first.where == "loss" ? "loss" : StrCat("gradient of ", first.where),
+      first.too_large ? " is not below 2^20, the limit of --bits=any-split" : " is not finite",
+      "; samples ", Numbers(first.samples));
   if (!first.bad_inputs.empty()) {
     text += StrCat("; not finite in the data: samples ", Numbers(first.bad_inputs));
   }

@@ -27,10 +27,11 @@ struct UpdateReplay {
   SampleSpec spec;
 };
 
-// A micro-batch with a non-finite loss or gradient.
+// A micro-batch with a loss or gradient that is not finite, or not below a limit.
 struct Offender {
   std::int64_t micro_step = 0;  // from 0
-  std::string where;            // the first parameter with a non-finite gradient, else "loss"
+  std::string where;            // the first parameter with such a gradient, else "loss"
+  bool too_large = false;       // it is finite, but not below the limit
   std::vector<std::int64_t> samples;
   std::vector<std::int64_t> bad_inputs;  // the samples with non-finite input values
 };
@@ -40,9 +41,9 @@ struct Offender {
                                                   std::span<const float> values);
 
 // Local. Calls Engine::Probe() for every micro-batch with samples; if the engine cannot probe,
-// returns micro-batches with bad inputs.
+// returns micro-batches with bad inputs. limit: of the absolute values of gradients.
 Result<std::vector<Offender>> FindOffenders(Engine& engine, const FlatLayout& layout,
-                                            const UpdateReplay& replay);
+                                            const UpdateReplay& replay, float limit);
 
 // "micro-batch 2 of 3: the gradient of fc1.weight is not finite; samples 4, 17, 23", and the number
 // of further ones. REQUIRES: at least one offender.

@@ -6,6 +6,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/log.h"
+#include "daemon/tensor/reproducible_sum.h"
 #include "daemon/train/update.h"
 
 namespace gaccd {
@@ -15,7 +16,7 @@ Result<SharedOffenders> NonfiniteHandler::LocateOffenders(const UpdateInFlight& 
   const Plan& plan = c_.feed.PlanFor(done.update);
   const auto look = [&]() -> Result<std::vector<Offender>> {
     GACCD_ASSIGN_OR_RETURN(const UpdateReplay replay, c_.feed.Replay(c_.engine, done.update));
-    return FindOffenders(c_.engine, c_.layout, replay);
+    return FindOffenders(c_.engine, c_.layout, replay, plan.any_split() ? kFloatLimit : INFINITY);
   };
   auto found = look();
   if (found.ok() && !found->empty()) {

@@ -7,6 +7,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cpu/detect_bf16.h"
+#include "tests/sanitized.h"
 #include "tests/support/engine_ranks.h"
 #include "tests/support/status_matchers.h"
 
@@ -74,7 +75,8 @@ INSTANTIATE_TEST_SUITE_P(All, AnySplitTest, ::testing::ValuesIn(AnySplitCases())
 
 TEST_P(AnySplitTest, HasSameBitsOnAnyRanks) {
   const EngineRun alone = RunOn(GetParam(), 1).front();
-  for (const int ranks : {2, 3, 5, 7, 9}) {
+  const auto worlds = kSanitized ? std::vector{3} : std::vector{2, 3, 5, 7, 9};
+  for (const int ranks : worlds) {
     SCOPED_TRACE(ranks);
     for (const EngineRun& run : RunOn(GetParam(), ranks)) {
       EXPECT_EQ(run.digest, alone.digest);

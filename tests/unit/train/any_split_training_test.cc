@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <vector>
 
 #include "tests/support/file_util.h"
@@ -25,7 +26,21 @@ Job AnySplitJob() {
   return job;
 }
 
-class AnySplitTrainingTest : public ResumeTest {};
+class AnySplitTrainingTest : public ResumeTest {
+ protected:
+  // So many samples of 10 features around the offset of their sample, and 2 targets.
+  NpySpec Waves(std::size_t samples, const std::function<float(std::size_t sample)>& offset) {
+    std::vector<float> features, targets;
+    for (std::size_t i = 0; i < 10 * samples; ++i) {
+      features.push_back(offset(i / 10) + std::sin(static_cast<float>(i)));
+    }
+    for (std::size_t i = 0; i < 2 * samples; ++i) {
+      targets.push_back(std::cos(static_cast<float>(i)));
+    }
+    return {.features = temp_.Write("f", NpyFloats(features, 10)),
+            .targets = temp_.Write("t", NpyFloats(targets, 2))};
+  }
+};
 
 TEST_F(AnySplitTrainingTest, ContinuesOnOtherRanksWithSameBits) {
   const Job job = AnySplitJob();
@@ -46,23 +61,27 @@ TEST_F(AnySplitTrainingTest, ContinuesOnOtherRanksWithSameBits) {
 // Sums of more than 32 squares of floats are rounded in double precision, too, and the variance of
 // large values is a small difference of them.
 TEST_F(AnySplitTrainingTest, StatisticsOfLargeValues) {
-  constexpr std::size_t kSamples = 600;
-  std::vector<float> features, targets;
-  for (std::size_t i = 0; i < 10 * kSamples; ++i) {
-    features.push_back(3e4F + std::sin(static_cast<float>(i)));
-  }
-  for (std::size_t i = 0; i < 2 * kSamples; ++i) {
-    targets.push_back(std::cos(static_cast<float>(i)));
-  }
   Job job = AnySplitJob();
   job.model.layer.insert(job.model.layer.begin(), {"large", BatchNormSpec{.num_features = 10}});
-  job.data = {.train = NpySpec{.features = temp_.Write("f", NpyFloats(features, 10)),
-                               .targets = temp_.Write("t", NpyFloats(targets, 2))}};
+  job.data = {.train = Waves(600, [](std::size_t) { return 3e4F; })};
   job.batch.target = 200;
   const auto plain = ValueOrThrow(Train(job, 1, 0, "never"));
   for (const int ranks : {2, 5, 8}) {
     EXPECT_EQ(ValueOrThrow(Train(job, ranks, 0, "never")).weights, plain.weights) << ranks;
   }
+}
+
+TEST_F(AnySplitTrainingTest, NamesTooLargeGradient) {
+  Job job = AnySplitJob();
+  job.model.layer.erase(job.model.layer.begin() + 1);
+  job.data = {.train = Waves(90, [](std::size_t sample) { return sample == 20 ? 1e7F : 0; }),
+              .shuffle = false};
+  job.clip_norm = 1;
+  EXPECT_THAT(Train(job, 2, 0, "never"),
+              IsError(ErrorKind::kNoRequeue, "update 1: training diverged",
+                      "is not below 2^20, the limit of --bits=any-split; samples 18, 19, 20, 21"));
+  job.batch.bits = Bits::kThisSplit;
+  EXPECT_OK(Train(job, 2, 0, "never"));
 }
 
 TEST_F(AnySplitTrainingTest, InterruptedUpdateIsRepeated) {
