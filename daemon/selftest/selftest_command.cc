@@ -49,9 +49,10 @@ Status RunSelftest(const Flags& flags) {
   const std::int64_t nodes = flags.nodes.value_or(kDefaultNodes);
   const std::int64_t gpus_per_node = flags.gpus_per_node.value_or(kDefaultGpusPerNode);
   GACCD_ASSIGN_OR_RETURN(const Job job, OverlayFlags(Job{}, flags));
-  if (job.shard != Sharding::kNone || job.pipeline.stages > 1 || job.batch.recompute) {
+  if (job.shard != Sharding::kNone || job.pipeline.stages > 1 || job.batch.recompute ||
+      job.batch.bits != Bits::kThisSplit) {
     return {ErrorKind::kUsage,
-            "selftest: --shard, --pipeline and --recompute are tested with --job=FILE"};
+            "selftest: --shard, --pipeline, --recompute and --bits are tested with --job=FILE"};
   }
   BatchSpec batch = job.batch;
   if (!batch.target && !batch.target_schedule) {

@@ -431,7 +431,7 @@ class JsonTest(unittest.TestCase):
             self.assertEqual([key for key in status if key not in promised], [])
 
     def test_selftest_has_a_line_per_mode(self):
-        for flag in ("--shard=optimizer", "--pipeline=2", "--recompute=blocks"):
+        for flag in ("--shard=optimizer", "--pipeline=2", "--recompute=blocks", "--bits=any-split"):
             done = run("selftest", flag)
             self.assertEqual((done.returncode, "with --job=FILE" in done.stderr), (64, True), done.stderr)
         modes = self.lines("selftest", "--nodes=1", "--gpus-per-node=3")
