@@ -297,7 +297,9 @@ void CudaBackend::LogNotes() {
 Result<BackendPtr> MakeCudaBackend(Communicator& comm, const Model& model,
                                    const EngineOptions& options) {
   if (options.replica.any_split) {
-    return Status(ErrorKind::kConfig, "--bits=any-split: GPUs are not supported with it yet");
+    return Status(ErrorKind::kConfig,
+                  "--bits=any-split: GPUs are not supported with it yet, expected "
+                  "--device=cpu");
   }
   auto* const backend = new CudaBackend(comm, model, options);
   BackendPtr owner(backend);

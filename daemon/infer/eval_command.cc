@@ -54,6 +54,7 @@ RankStatus RunEvaluation(const Flags& flags, Session& session, TrainedModel& tra
   Evaluator evaluator(comm, *trained.data, trained.job.batch.micro, trained.model->divisor_unit(),
                       SelectMetrics(trained.job, trained.data->spec()));
   evaluator.GroupByLength(trained.model->sample().cuts);
+  evaluator.SetAnySplit(trained.job.batch.bits == Bits::kAnySplit);
   const auto record = evaluator.Evaluate(*trained.engine, {.step = trained.step}, nullptr,
                                          {.peers = session.peers.get()});
   if (!record.ok()) return {record.status(), !PeersAreLost(session)};

@@ -99,7 +99,7 @@ Status CheckFinite(std::span<const float> answers, std::int64_t first, std::int6
 Status WriteShare(const Flags& flags, const Session& session, TrainedModel& trained, RowFile& file,
                   TimedTicks ticks) {
   const Communicator& comm = session.comm;
-  const EvalShard shard = MakeEvalShard(trained.data->size(), comm.rank(), comm.size());
+  const EvalShard shard = trained.MakeShard(comm);
   EngineRing ring;
   GACCD_ASSIGN_OR_RETURN(
       const auto batches,

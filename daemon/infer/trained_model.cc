@@ -73,9 +73,18 @@ Status FindColumns(const Flags& flags, Communicator& comm, Job* job) {
   return Status::Ok();
 }
 
+}  // namespace
+
+EvalShard TrainedModel::MakeShard(const Communicator& comm) const {
+  const bool whole_batches = job.batch.bits == Bits::kAnySplit;
+  return MakeEvalShard(data->size(), comm.rank(), comm.size(), whole_batches ? job.batch.micro : 1);
+}
+
+namespace {
+
 Status MakeInferenceEngine(const Flags& flags, Session& session, TrainedModel* into) {
   const Communicator& comm = session.comm;
-  const EvalShard shard = MakeEvalShard(into->data->size(), comm.rank(), comm.size());
+  const EvalShard shard = into->MakeShard(comm);
   GACCD_ASSIGN_OR_RETURN(
       into->engine,
       MakeEngine(session.device_comm(), *into->model,

@@ -13,6 +13,7 @@
 #include "daemon/config/flags.h"
 #include "daemon/config/job.h"
 #include "daemon/data/dataset.h"
+#include "daemon/data/index_source.h"
 #include "daemon/engine/engine.h"
 #include "daemon/launch/rank_status.h"
 #include "daemon/launch/session.h"
@@ -30,6 +31,9 @@ struct TrainedModel {
   WeightsReport weights;                 // on rank 0
   std::vector<std::string> class_names;  // of the weights, on rank 0
   std::int64_t step = 0;                 // if loaded from a checkpoint: its number of updates
+
+  // The samples of this rank.
+  [[nodiscard]] EvalShard MakeShard(const Communicator& comm) const;
 };
 
 using MakeModel = std::function<Result<Model>(const ModelSpec& model, const SampleSpec& sample)>;

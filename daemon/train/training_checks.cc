@@ -81,7 +81,7 @@ Status CheckAnySplit(const Job& job, const Model& model, const Plan& plan) {
   const auto refuse = [](std::string_view found) -> Status {
     return {ErrorKind::kConfig, StrCat("--bits=any-split: ", found, " not supported with it yet")};
   };
-  if (job.device == Device::kCuda) return refuse("GPUs are");
+  if (job.device == Device::kCuda) return refuse("GPUs (device: CUDA) are");
   if (job.shard != Sharding::kNone) return refuse("a sharded optimiser is");
   if (model.contrastive()) return refuse("a contrastive loss is");
   if (model.has_collectives()) return refuse("collective operations in a model are");
