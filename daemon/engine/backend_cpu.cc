@@ -153,8 +153,10 @@ Status CpuBackend::SumOverRanks(std::int64_t segment) {
 }
 
 void CpuBackend::AddLossToLimbs(const LossSums& sums) {
+  if (limbs_.empty()) return;
+  limbs_used_ = true;  // the replica has added gradients
   const std::array values = {sums.loss_sum, sums.divisor};
-  if (!limbs_.empty()) AddToLimbs(std::span<const double>(values), loss_limbs());
+  AddToLimbs(std::span<const double>(values), loss_limbs());
 }
 
 void CpuBackend::ReadReducedLimbs() {
@@ -183,9 +185,9 @@ Status CpuBackend::Begin(const UpdateSlot& slot, double lr) {
   replica_->SetUpdate(slot.page->inputs.update);
   control_->sums = {};
   reduced_ = false;
-  if (limbs_used_) std::ranges::fill(gradient_limbs(), 0.0);  // an update that was not reduced
+  if (limbs_used_) std::ranges::fill(gradient_limbs(), 0.0);  // not reduced, or by Probe()
   if (!limbs_.empty()) std::ranges::fill(loss_limbs(), 0.0);
-  limbs_used_ = !limbs_.empty();
+  limbs_used_ = false;
   graph_.NextUpdate();
   replica_->BeginSegments();
   Mark(UpdateMark::kBegin);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "tests/support/engine_runs.h"
 #include "tests/support/file_util.h"
 #include "tests/support/resume_fixture.h"
 #include "tests/support/status_matchers.h"
@@ -28,14 +29,20 @@ Job AnySplitJob() {
 
 class AnySplitTrainingTest : public ResumeTest {
  protected:
-  // So many samples of 10 features around the offset of their sample, and 2 targets.
-  NpySpec Waves(std::size_t samples, const std::function<float(std::size_t sample)>& offset) {
+  // So many samples of 10 features around the offset of their sample, and 2 targets; functions of
+  // the number of the sample.
+  NpySpec Waves(
+      std::size_t samples, const std::function<float(std::size_t sample)>& offset,
+      const std::function<std::size_t(std::size_t)>& number = [](std::size_t i) { return i; }) {
     std::vector<float> features, targets;
-    for (std::size_t i = 0; i < 10 * samples; ++i) {
-      features.push_back(offset(i / 10) + std::sin(static_cast<float>(i)));
-    }
-    for (std::size_t i = 0; i < 2 * samples; ++i) {
-      targets.push_back(std::cos(static_cast<float>(i)));
+    for (std::size_t i = 0; i < samples; ++i) {
+      const std::size_t sample = number(i);
+      for (std::size_t f = 0; f < 10; ++f) {
+        features.push_back(offset(sample) + std::sin(static_cast<float>(10 * sample + f)));
+      }
+      for (std::size_t t = 0; t < 2; ++t) {
+        targets.push_back(std::cos(static_cast<float>(2 * sample + t)));
+      }
     }
     return {.features = temp_.Write("f", NpyFloats(features, 10)),
             .targets = temp_.Write("t", NpyFloats(targets, 2))};
@@ -69,6 +76,28 @@ TEST_F(AnySplitTrainingTest, StatisticsOfLargeValues) {
   for (const int ranks : {2, 5, 8}) {
     EXPECT_EQ(ValueOrThrow(Train(job, ranks, 0, "never")).weights, plain.weights) << ranks;
   }
+}
+
+// The micro-batches were computed once more to find the one with sample 20, those of 18 to 21.
+TEST_F(AnySplitTrainingTest, DroppedMicroBatchIsNotInSums) {
+  Job job = AnySplitJob();
+  job.model.layer.erase(job.model.layer.begin() + 1);
+  job.model.layer.erase(job.model.layer.begin() + 2);  // dropout knows its samples
+  job.optimizer = {.lr = 0.1, .kind = SgdSpec{}};
+  job.epochs = 1;
+  const auto train = [&](std::size_t samples,
+                         const std::function<std::size_t(std::size_t)>& number) {
+    job.data = {.train = Waves(
+                    samples, [](std::size_t i) { return i == 20 ? 1e7F : 0; }, number),
+                .shuffle = false};
+    job.batch.target = static_cast<std::int64_t>(samples);
+    return ValueOrThrow(Train(job, 2, 0, "never")).weights;
+  };
+  guards_.on_nonfinite = OnNonfinite::kDropMicroBatch;
+  const auto found = train(32, [](std::size_t i) { return i; });
+  job.batch.bits = Bits::kThisSplit;
+  const auto expected = train(28, [](std::size_t i) { return i < 18 ? i : i + 4; });
+  EXPECT_LT(tests::Distance(found, expected), 1e-6);
 }
 
 TEST_F(AnySplitTrainingTest, NamesTooLargeGradient) {
