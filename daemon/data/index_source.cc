@@ -16,6 +16,32 @@ void SortByLength(const Dataset& data, std::span<std::int64_t> samples) {
                     [&](std::int64_t sample) { return std::pair(data.Length(sample), sample); });
 }
 
+std::uint32_t ReverseBits(std::int64_t value) {
+  auto bits = static_cast<std::uint32_t>(value);
+  std::uint32_t reversed = 0;
+  for (int i = 0; i < 32; ++i, bits >>= 1) reversed = reversed << 1 | (bits & 1);
+  return reversed;
+}
+
+// Where the micro-batches of a rank begin among the samples of the update, sorted by length.
+// Numbers with reversed bits are evenly distributed in any range of consecutive numbers, so the
+// micro-batches of a rank have all lengths.
+std::vector<std::int64_t> BeginsByLength(const Plan& plan, std::int64_t rank) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(plan.micro_batches()));
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, {}, ReverseBits);
+  const std::int64_t first = plan.FirstMicroBatch(rank);
+  std::vector<std::int64_t> begins(static_cast<std::size_t>(plan.FilledSteps(rank)));
+  std::int64_t before = 0;
+  for (const std::int64_t batch : order) {
+    if (batch >= first && batch - first < std::ssize(begins)) {
+      begins[static_cast<std::size_t>(batch - first)] = before;
+    }
+    before += plan.SamplesBefore(batch + 1) - plan.SamplesBefore(batch);
+  }
+  return begins;
+}
+
 }  // namespace
 
 Result<TrainIndices> TrainIndices::Make(const SampleOrder& order, const UpdateSchedule& schedule,
@@ -73,8 +99,8 @@ void TrainIndices::EnterUpdate() {
   position_ = begin_ + plan.Offset(rank_);
   step_ = 0;
   if (by_length_ == nullptr) return;
-  grouped_.resize(static_cast<std::size_t>(plan.Load(rank_)));
-  order_.Fill(position_, grouped_);
+  grouped_.resize(static_cast<std::size_t>(plan.any_split() ? samples_ : plan.Load(rank_)));
+  order_.Fill(plan.any_split() ? begin_ : position_, grouped_);
   SortByLength(*by_length_, grouped_);
   taken_ = 0;
 }
@@ -83,7 +109,10 @@ void TrainIndices::GroupByLength(const Dataset& data) {
   by_length_ = &data;
   // A rank may have one sample more in a smaller update than in a full one.
   std::int64_t maximum = 0;
-  for (const auto& [samples, plan] : plans_) maximum = std::max(maximum, plan.Load(rank_));
+  for (const auto& [samples, plan] : plans_) {
+    maximum = std::max(maximum, plan.any_split() ? samples : plan.Load(rank_));
+    if (plan.any_split()) begins_[samples] = BeginsByLength(plan, rank_);
+  }
   grouped_.reserve(static_cast<std::size_t>(maximum));
   EnterUpdate();
 }
@@ -98,6 +127,9 @@ std::int64_t TrainIndices::Next(std::span<std::int64_t> out) {
   if (by_length_ == nullptr) {
     order_.Fill(position_, out.first(count));
   } else {
+    if (plan.any_split() && count > 0) {
+      taken_ = static_cast<std::size_t>(begins_.at(samples_)[static_cast<std::size_t>(step_)]);
+    }
     std::ranges::copy(std::span(grouped_).subspan(taken_, count), out.begin());
     taken_ += count;
   }

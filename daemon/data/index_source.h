@@ -51,8 +51,9 @@ class TrainIndices final : public IndexSource {
                                    std::int64_t first_update = 0, int passes = 1);
 
   // Sorts the rank's samples of an update by length before dividing them into micro-batches, which
-  // then contain less padding; the samples of the update and the sizes are unchanged. REQUIRES:
-  // `data` has lengths and outlives this; called before Next().
+  // then contain less padding; the samples of the update and the sizes are unchanged. If
+  // Plan::any_split(), the samples of the whole update are sorted, and every rank has micro-batches
+  // of all lengths. REQUIRES: `data` has lengths and outlives this; called before Next().
   void GroupByLength(const Dataset& data);
 
   // Makes max_samples() the maximum of the plan instead of that of this rank's load.
@@ -89,8 +90,11 @@ class TrainIndices final : public IndexSource {
   std::int64_t samples_ = 0;    // of the update
   std::int64_t in_update_ = 0;  // position() of the last Next()
   const Dataset* by_length_ = nullptr;
-  std::vector<std::int64_t> grouped_;  // by_length_: this rank's samples of the update
+  std::vector<std::int64_t> grouped_;  // by_length_: this rank's samples of the update, or all
   std::size_t taken_ = 0;              // samples of grouped_ already returned
+  // Plan::any_split(): by the samples of an update, where each micro-batch of this rank begins in
+  // grouped_.
+  std::map<std::int64_t, std::vector<std::int64_t>> begins_;
   std::uint64_t draw_ = 0;
   std::int64_t taken_from_ = 0;  // run position of the last micro-batch of Next()
   std::int64_t of_update_ = 0;   // number of samples of its update

@@ -113,8 +113,11 @@ class Plan {
   [[nodiscard]] bool uneven() const { return !offsets_.empty(); }
   // Whether the micro-batches do not depend on the ranks.
   [[nodiscard]] bool any_split() const { return request_.bits == Bits::kAnySplit; }
-  // The number of micro-batches of an update if any_split().
+  // If any_split(): micro-batches of an update, and of the ranks before this one; samples before a
+  // micro-batch.
   [[nodiscard]] std::int64_t micro_batches() const;
+  [[nodiscard]] std::int64_t FirstMicroBatch(std::int64_t rank) const;
+  [[nodiscard]] std::int64_t SamplesBefore(std::int64_t micro_batch) const;
   [[nodiscard]] double Speed(std::int64_t rank) const;  // 1 unless uneven()
   // Time of an update: the largest load / speed, and the same with equal loads. The unit is the
   // time of one sample at speed 1.
@@ -163,9 +166,6 @@ class Plan {
   [[nodiscard]] std::int64_t PipelineIndex(std::int64_t rank) const {
     return rank / request_.stages;
   }
-  // any_split(): micro-batches of the ranks before this one, and samples before a micro-batch.
-  [[nodiscard]] std::int64_t FirstMicroBatch(std::int64_t rank) const;
-  [[nodiscard]] std::int64_t SamplesBefore(std::int64_t micro_batch) const;
 
   PlanRequest request_;
   std::int64_t world_ = 0;

@@ -222,7 +222,7 @@ Result<std::unique_ptr<Prefetcher>> StartBatches(const Setting& setting, Engine&
   GACCD_ASSIGN_OR_RETURN(TrainIndices indices, TrainIndices::Make(order, setting.schedule,
                                                                   setting.plan, rank, 0, passes));
   const std::vector<std::int64_t>& cuts = setting.model.sample().cuts;
-  if (!cuts.empty() && !setting.plan.any_split()) indices.GroupByLength(*setting.data);
+  if (!cuts.empty()) indices.GroupByLength(*setting.data);
   return Prefetcher::Start(*setting.data, std::make_unique<TrainIndices>(std::move(indices)),
                            {.held = engine.held_batches(),
                             .memory = [&](std::size_t bytes) { return engine.HostMemory(bytes); },

@@ -108,6 +108,53 @@ TEST(GroupByLengthTest, KeepsSamplesOfRankAndUpdate) {
   }
 }
 
+TEST(GroupByLengthTest, MicroBatchesAreSameOnAnyRanks) {
+  const TextDataset data(1030);
+  const auto schedule = UpdateSchedule::Make({.dataset_size = 1030, .batch = 200}).value();
+  const auto draw = [&](int ranks, bool grouped) {
+    const Plan plan = Plan::Make({.gpus_per_node = ranks,
+                                  .micro_batch = 6,
+                                  .target_batch = 200,
+                                  .bits = Bits::kAnySplit})
+                          .value();
+    std::vector<Batches> updates(static_cast<std::size_t>(schedule.updates()));
+    double most = 0;  // padded tokens of a rank in the first update
+    double all = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      TrainIndices indices = MakeIndices(schedule, plan, rank, 0, 1);
+      if (grouped) indices.GroupByLength(data);
+      const Batches drawn = DrawnFrom(indices);
+      std::size_t at = 0;
+      double tokens = 0;
+      for (std::size_t u = 0; u < updates.size(); ++u) {
+        const Plan own = plan.ForSamples(schedule.At(static_cast<std::int64_t>(u)).samples).value();
+        for (std::int64_t step = 0; step < own.accum_steps(); ++step, ++at) {
+          if (drawn[at].empty()) continue;
+          updates[u].push_back(drawn[at]);
+          const double length =
+              static_cast<double>(std::ranges::max(SampleLengths(data, drawn[at])));
+          if (u == 0) tokens += length * static_cast<double>(drawn[at].size());
+        }
+      }
+      most = std::max(most, tokens);
+      all += tokens;
+    }
+    return std::tuple(updates, all, most * ranks / all);
+  };
+  const auto [expected, tokens, alone] = draw(1, true);
+  const auto [plain, padded, same] = draw(1, false);
+  EXPECT_LT(tokens, 0.7 * padded);
+  for (std::size_t u = 0; u < expected.size(); ++u) {
+    EXPECT_THAT(Together(expected[u], 0, expected[u].size()),
+                testing::UnorderedElementsAreArray(Together(plain[u], 0, plain[u].size())));
+  }
+  for (const int ranks : {2, 3, 7, 40}) {
+    const auto [found, unused, imbalance] = draw(ranks, true);
+    EXPECT_EQ(found, expected) << ranks;
+    EXPECT_LT(imbalance, ranks < 7 ? 1.15 : 2.5) << ranks;
+  }
+}
+
 TEST(GroupByLengthTest, MicroBatchesAreSameInEveryPassAndStart) {
   const TextDataset data(103);
   const auto schedule = UpdateSchedule::Make({.dataset_size = 103, .batch = 17}).value();
