@@ -190,7 +190,7 @@ std::string LearningRate(const Plan& plan, const PlanOrigins& from) {
 std::string Row(const std::string& label, const Plan& plan, double error, double cost) {
   std::string loads = StrCat(plan.ranks_hi_samples());
   if (plan.ranks_lo() > 0) {
-    loads += StrCat(plan.uneven() || plan.any_split() ? " to " : " or ", plan.ranks_lo_samples());
+    loads += StrCat(plan.uneven() ? " to " : " or ", plan.ranks_lo_samples());
   }
   return StrCat("  ", Left(label, 29), Cell(StrCat(plan.accum_steps()), 5),
                 Cell(StrCat(plan.effective_batch()), 9), Cell(ErrorPercent(error), 11),

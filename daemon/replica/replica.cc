@@ -51,7 +51,7 @@ Status Replica::PrepareGraphs() {
     FuseForCpu(graph);
     return precision_ == Precision::kBF16 ? RoundProductsToBf16(graph) : Status::Ok();
   }));
-  // Weights are packed if enough micro-steps use them, and other kernels round differently.
+  // Weights are packed if enough micro-steps use them, and other kernels may round differently.
   const std::int64_t runs = options_.any_split ? 1 : options_.micro_steps_per_update;
   training_kernels_ = MakeCpuKernels(*context_, {.runs_per_update = runs}, comm_);
   // f32 weights are packed for training only: evaluations are too rare for it to pay off.

@@ -32,6 +32,9 @@ struct JobSetting {
   const Dataset& data;
   const Model& model;
   std::vector<float> parameters;
+  // With Bits::kAnySplit: the update on one rank with these bits, and without.
+  UpdateOutcome any_split = {};
+  UpdateOutcome this_split = {};
 
   [[nodiscard]] SampleOrder order() const { return {job.seed, data.size(), job.data.shuffle}; }
   [[nodiscard]] Result<UpdateSchedule> MakeUpdateSchedule(const Plan& plan) const {
@@ -131,11 +134,12 @@ Status CheckGradient(const Gradient& gradient, std::int64_t samples) {
 }
 
 Result<UpdateOutcome> UpdateOnOneRank(const JobSetting& setting, std::int64_t samples,
-                                      std::int64_t micro_batch) {
-  GACCD_ASSIGN_OR_RETURN(
-      const Plan plan,
-      Plan::Make(
-          {.nodes = 1, .gpus_per_node = 1, .micro_batch = micro_batch, .target_batch = samples}));
+                                      std::int64_t micro_batch, Bits bits = Bits::kThisSplit) {
+  GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make({.nodes = 1,
+                                                      .gpus_per_node = 1,
+                                                      .micro_batch = micro_batch,
+                                                      .target_batch = samples,
+                                                      .bits = bits}));
   const auto alone = MakeSingle();
   return ComputeOutcome(setting, setting.model, *alone, plan, CorrectUpdate);
 }
@@ -148,21 +152,21 @@ std::int64_t CountOtherBits(const Gradient& a, const Gradient& b) {
   return count;
 }
 
-// Collective: values of an update with these bits that are not those of one rank.
-Result<std::int64_t> CountOtherBits(const JobSetting& setting, Communicator& comm, const Plan& plan,
-                                    Bits bits) {
-  PlanRequest request = plan.request();
-  request.bits = bits;
-  GACCD_ASSIGN_OR_RETURN(const Plan split, Plan::Make(request));
-  request.nodes = request.gpus_per_node = 1;
-  GACCD_ASSIGN_OR_RETURN(const Plan whole, Plan::Make(request));
-  const auto alone = MakeSingle();
-  GACCD_ASSIGN_OR_RETURN(const UpdateOutcome expected,
-                         ComputeOutcome(setting, setting.model, *alone, whole, CorrectUpdate));
-  GACCD_ASSIGN_OR_RETURN(const UpdateOutcome found,
-                         ComputeOutcome(setting, setting.model, comm, split, CorrectUpdate));
-  return CountOtherBits(found.gradient, expected.gradient) +
-         CountOtherBits(found.running, expected.running);
+std::int64_t CountOtherBits(const UpdateOutcome& a, const UpdateOutcome& b) {
+  return CountOtherBits(a.gradient, b.gradient) + CountOtherBits(a.running, b.running);
+}
+
+// Collective. right: the outcome of this rank.
+Status CountOtherBits(const JobSetting& setting, Communicator& comm, const UpdateOutcome& right,
+                      JobSelftest* test) {
+  PlanRequest request = test->plan.request();
+  request.bits = Bits::kThisSplit;
+  GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make(request));
+  GACCD_ASSIGN_OR_RETURN(const UpdateOutcome of_this_split,
+                         ComputeOutcome(setting, setting.model, comm, plan, CorrectUpdate));
+  test->other_bits = CountOtherBits(right, setting.any_split);
+  test->other_bits_of_this_split = CountOtherBits(of_this_split, setting.this_split);
+  return Status::Ok();
 }
 
 // The micro-batches of the update, read `passes` times.
@@ -199,10 +203,7 @@ Status RunRank(const JobSetting& setting, const UpdateOutcome& reference, Commun
                          ComputeOutcome(setting, model, comm, test->plan, CorrectUpdate));
   test->right = Deviation(right, reference);
   if (test->plan.any_split()) {
-    GACCD_ASSIGN_OR_RETURN(test->other_bits,
-                           CountOtherBits(setting, comm, test->plan, Bits::kAnySplit));
-    GACCD_ASSIGN_OR_RETURN(test->other_bits_of_this_split,
-                           CountOtherBits(setting, comm, test->plan, Bits::kThisSplit));
+    GACCD_RETURN_IF_ERROR(CountOtherBits(setting, comm, right, test));
   }
   std::size_t i = 0;
   const auto add = [&](const Result<UpdateOutcome>& wrong) -> Status {
@@ -323,6 +324,12 @@ Result<JobSelftest> RunJobSelftest(const Job& job, const PlanRequest& request) {
   GACCD_RETURN_IF_ERROR(CheckGradient(reference.gradient, samples));
   GACCD_ASSIGN_OR_RETURN(const UpdateOutcome in_two,
                          UpdateOnOneRank(setting, samples, (samples + 1) / 2));
+  if (plan.any_split()) {
+    const std::int64_t micro = request.micro_batch;
+    GACCD_ASSIGN_OR_RETURN(setting.any_split,
+                           UpdateOnOneRank(setting, samples, micro, Bits::kAnySplit));
+    GACCD_ASSIGN_OR_RETURN(setting.this_split, UpdateOnOneRank(setting, samples, micro));
+  }
   Model first_stage = model;
   GACCD_RETURN_IF_ERROR(MakeStage(job, 0, &first_stage));
   JobSelftest worst{.plan = plan,
