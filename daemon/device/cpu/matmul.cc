@@ -30,8 +30,9 @@ Result<Matmul> Matmul::Prepare(CpuContext& context, const MatmulSpec& spec) {
   try {
     const Type type = spec.bf16 ? Type::bf16 : Type::f32;
     const Desc a = MatrixDesc(spec.m, spec.k, spec.transpose_a, type);
-    const Desc plain_b =
-        MatrixDesc(spec.k, spec.n, spec.transpose_b, spec.packed_b != nullptr ? Type::f32 : type);
+    const Desc plain_b = spec.blocked_b ? Desc({spec.k, spec.n}, type, Tag::BA16a64b2a)
+                                        : MatrixDesc(spec.k, spec.n, spec.transpose_b,
+                                                     spec.packed_b != nullptr ? Type::f32 : type);
     const Desc b = spec.packed_b != nullptr ? Desc({spec.k, spec.n}, type, Tag::any) : plain_b;
     const Desc bias = MatrixDesc(1, spec.n, false);
     const Desc c = MatrixDesc(spec.m, spec.n, false, spec.bf16_c ? Type::bf16 : Type::f32);

@@ -1,12 +1,13 @@
-// Convolutions by oneDNN, or as oneDNN products after a Winograd transformation
-// (device/cpu/winograd.h). Two cases do not call oneDNN's convolution directly: 0 images, whose
-// results are empty or 0, and 1 x 1 kernels with a stride, which first gather the values that they
-// read.
+// Convolutions by oneDNN, or as oneDNN products of columns (device/cpu/im2col.h) or after a
+// Winograd transformation (device/cpu/winograd.h). Two cases do not call oneDNN's convolution
+// directly: 0 images, whose results are empty or 0, and 1 x 1 kernels with a stride, which first
+// gather the values that they read.
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "daemon/device/cpu/convolution.h"
+#include "daemon/device/cpu/im2col.h"
 #include "daemon/device/cpu/winograd.h"
 #include "daemon/ops/call_kernel.h"
 #include "daemon/ops/cpu_kernels.h"
@@ -59,8 +60,8 @@ struct Grid {
   }
 };
 
-// Prepared: Convolution, or a class of winograd.h. Its first operand is x or dx: the node's
-// operand, or the values gathered by a Grid at the start of the scratch.
+// Prepared: Convolution, or a class of im2col.h or winograd.h. Its first operand is x or dx: the
+// node's operand, or the values gathered by a Grid at the start of the scratch.
 template <typename Prepared>
 class ConvolutionKernel : public Kernel {
  public:
@@ -154,6 +155,13 @@ KernelResult MakeConvolution(const KernelRequest& request, const CpuEnvironment&
   const float* const parameter =
       kind == ConvolutionKind::kWeightGradient ? nullptr : request.parameters[1];
   CpuContext& context = environment.context;
+  if (Im2colSuits(kind, spec)) {
+    if (kind == ConvolutionKind::kWeightGradient) {
+      return MakeKernel(kind, Im2colWeightGradient::Prepare(context, spec), spec.bias, grid);
+    }
+    return MakeKernel(kind, Im2colConvolution::Prepare(context, kind, spec, parameter), spec.bias,
+                      grid);
+  }
   if (!WinogradSuits(kind, spec)) {
     return MakeKernel(kind, Convolution::Prepare(context, kind, spec, parameter), spec.bias, grid);
   }
