@@ -1,6 +1,6 @@
-// A decoder per image format, called by DecodeImagePart(). Errors do not contain the file name. They
-// throw std::bad_alloc without memory, also where the library of the format has none: the image is
-// not damaged.
+// A decoder per image format, called by DecodeImagePart(). Errors do not contain the file name.
+// Without memory they throw std::bad_alloc, also where the library of the format has none: the
+// image is not damaged.
 #pragma once
 
 #include <cstddef>

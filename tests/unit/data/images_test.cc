@@ -352,8 +352,8 @@ TEST_F(ImagesTest, FlipsAndErases) {
   EXPECT_LT(erased, 60);
 }
 
-// libjpeg wants memory for all of a progressive image at once. Without it the image is not a damaged
-// record, which another would replace, and a decoding thread does not end the process.
+// libjpeg wants memory for all of a progressive image at once. Without it the image is not a
+// damaged record, which another would replace, and a decoding thread does not end the process.
 TEST_F(ImagesTest, MissingMemoryIsNotDamage) {
   if (tests::kSanitized) return;  // sanitizers reserve address space
   std::stringstream content;
