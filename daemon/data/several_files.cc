@@ -135,12 +135,14 @@ Result<Matches> MatchFiles(const std::string& pattern, const std::string& folder
   }
   GACCD_ASSIGN_OR_RETURN(Matches here, Glob(pattern));
   if (!here.empty()) return here;
-  const bool elsewhere = !folder.empty() && !pattern.starts_with('/');
+  const bool absolute = pattern.starts_with('/');
+  const bool elsewhere = !folder.empty() && !absolute;
   if (elsewhere) {
     GACCD_ASSIGN_OR_RETURN(Matches there, Glob(StrCat(folder, "/", pattern)));
     if (!there.empty()) return there;
   }
-  return Status(ErrorKind::kIo, StrCat("no file is called '", pattern, "' in the current folder",
+  return Status(ErrorKind::kIo, StrCat("no file is called '", pattern, "'",
+                                       absolute ? "" : " in the current folder",
                                        elsewhere ? StrCat(" or in ", folder) : ""));
 }
 

@@ -2,6 +2,7 @@
 #include <array>
 #include <csetjmp>
 #include <cstdio>  // jpeglib.h needs it
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -49,12 +50,14 @@ class JpegReader {
 
   [[nodiscard]] jpeg_decompress_struct& info() { return info_; }
   [[nodiscard]] std::string message() const { return message_.data(); }
+  [[nodiscard]] bool no_memory() const { return no_memory_; }
 
  private:
   static JpegReader& From(j_common_ptr info) {
     return *static_cast<JpegReader*>(info->client_data);
   }
   [[noreturn]] void Fail(j_common_ptr info) {
+    From(info).no_memory_ = info->err->msg_code == JERR_OUT_OF_MEMORY;
     info->err->format_message(info, message_.data());
     std::longjmp(failed_, 1);
   }
@@ -71,6 +74,7 @@ class JpegReader {
     std::longjmp(reader.failed_, 1);
   }
 
+  bool no_memory_ = false;
   jpeg_decompress_struct info_{};
   jpeg_error_mgr errors_{};
   jpeg_progress_mgr progress_{};
@@ -175,6 +179,7 @@ Box WithBorder(const Box& box, std::int64_t height, std::int64_t width) {
 
 Result<ImagePart> DecodeJpeg(std::span<const std::byte> file, const DecodeOptions& decoding) {
   const auto damaged = [](const JpegReader& reader) {
+    if (reader.no_memory()) throw std::bad_alloc();
     return Status(ErrorKind::kData, StrCat("damaged JPEG image: ", reader.message()));
   };
   JpegReader reader;

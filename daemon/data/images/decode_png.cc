@@ -4,7 +4,9 @@
 #include <array>
 #include <csetjmp>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -36,6 +38,7 @@ class PngReader {
     return (png_get_color_type(png_, info_) & PNG_COLOR_MASK_COLOR) != 0;
   }
   [[nodiscard]] std::string message() const { return message_.data(); }
+  [[nodiscard]] bool no_memory() const { return no_memory_; }
 
  private:
   static void Read(png_structp png, png_bytep to, png_size_t bytes) {
@@ -49,10 +52,17 @@ class PngReader {
     std::snprintf(reader.message_.data(), reader.message_.size(), "%s", message);
     std::longjmp(reader.failed_, 1);
   }
+  static png_voidp Allocate(png_structp png, png_alloc_size_t bytes) {
+    void* memory = std::malloc(bytes);
+    if (memory == nullptr) static_cast<PngReader*>(png_get_mem_ptr(png))->no_memory_ = true;
+    return memory;
+  }
+  static void Free(png_structp, png_voidp memory) { std::free(memory); }
 
   std::span<const std::byte> left_;
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
+  bool no_memory_ = false;
   std::jmp_buf failed_{};
   std::array<char, 256> message_{};
 };
@@ -60,11 +70,11 @@ class PngReader {
 bool PngReader::Header() {
   if (setjmp(failed_) != 0) return false;
   // Warnings do not affect pixels.
-  png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, Fail,
-                                [](png_structp, png_const_charp) {});
+  png_ = png_create_read_struct_2(
+      PNG_LIBPNG_VER_STRING, this, Fail, [](png_structp, png_const_charp) {}, this, Allocate, Free);
   if (png_ != nullptr) info_ = png_create_info_struct(png_);
   if (info_ == nullptr) {
-    std::snprintf(message_.data(), message_.size(), "no memory");
+    no_memory_ = true;
     return false;
   }
   png_set_read_fn(png_, this, Read);
@@ -89,6 +99,7 @@ bool PngReader::Rows(png_bytep* rows) {
 
 Result<Image> DecodePng(std::span<const std::byte> file, std::int64_t max_pixels) {
   const auto damaged = [](const PngReader& reader) {
+    if (reader.no_memory()) throw std::bad_alloc();
     return Status(ErrorKind::kData, StrCat("damaged PNG image: ", reader.message()));
   };
   PngReader reader(file);

@@ -1,5 +1,6 @@
 #include <webp/decode.h>
 
+#include <new>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -13,8 +14,6 @@ std::string_view ErrorText(VP8StatusCode code) {
     case VP8_STATUS_NOT_ENOUGH_DATA:
     case VP8_STATUS_SUSPENDED:
       return "the file ends too early";
-    case VP8_STATUS_OUT_OF_MEMORY:
-      return "no memory";
     case VP8_STATUS_UNSUPPORTED_FEATURE:
       return "it uses a feature that libwebp does not have";
     default:
@@ -23,6 +22,7 @@ std::string_view ErrorText(VP8StatusCode code) {
 }
 
 Status Damaged(VP8StatusCode code) {
+  if (code == VP8_STATUS_OUT_OF_MEMORY) throw std::bad_alloc();
   return {ErrorKind::kData, StrCat("damaged WebP image: ", ErrorText(code))};
 }
 

@@ -1,4 +1,6 @@
 // A decoder per image format, called by DecodeImagePart(). Errors do not contain the file name.
+// Without memory they throw std::bad_alloc, also where the library of the format has none: the
+// image is not damaged.
 #pragma once
 
 #include <cstddef>

@@ -4,10 +4,12 @@
 #include <atomic>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
 #include "collectives/base/file_pattern.h"
+#include "collectives/base/process_memory.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/bad_records.h"
 #include "daemon/data/images/image_folder.h"
@@ -101,6 +103,15 @@ Status ImageDataset::CheckUnchanged() const {
 
 Result<ImageParameters> ImageDataset::Read(std::int64_t index, std::uint64_t seed,
                                            std::int64_t epoch, float* features) const {
+  try {
+    return Decode(index, seed, epoch, features);
+  } catch (const std::bad_alloc&) {  // in a thread, it would end the process
+    return NoMemory(StrCat("the pixels of ", ImageName(index)), 0);
+  }
+}
+
+Result<ImageParameters> ImageDataset::Decode(std::int64_t index, std::uint64_t seed,
+                                             std::int64_t epoch, float* features) const {
   const ImageFile& from = file(index);
   std::shared_ptr<const MappedFile> own;
   std::span<const std::byte> bytes;

@@ -32,7 +32,7 @@ class ImageDataset final : public Dataset {
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override;
 
   // Decodes and transforms sample `index` as Gather() in that epoch; writes its features unless
-  // null. kData and kIo, with the file, if it cannot be read. Thread-safe.
+  // null. kData and kIo, with the file, if it cannot be read; kConfig without memory. Thread-safe.
   Result<ImageParameters> Read(std::int64_t index, std::uint64_t seed, std::int64_t epoch,
                                float* features) const;
   [[nodiscard]] const ImageTransform& transform() const { return transform_; }
@@ -52,6 +52,9 @@ class ImageDataset final : public Dataset {
                   const std::function<Status()>& tick) const;
 
  private:
+  // Read(); throws std::bad_alloc without memory.
+  Result<ImageParameters> Decode(std::int64_t index, std::uint64_t seed, std::int64_t epoch,
+                                 float* features) const;
   [[nodiscard]] const ImageFile& file(std::int64_t index) const {
     return files_.images[static_cast<std::size_t>(index)];
   }

@@ -3,17 +3,23 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "collectives/base/strings.h"
 #include "daemon/data/class_names.h"
 #include "daemon/data/node_share.h"
 #include "daemon/data/prefetcher.h"
+#include "tests/sanitized.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/data/dataset_util.h"
@@ -344,6 +350,31 @@ TEST_F(ImagesTest, FlipsAndErases) {
   }
   EXPECT_GT(erased, 0);
   EXPECT_LT(erased, 60);
+}
+
+// libjpeg wants memory for all of a progressive image at once. Without it the image is not a
+// damaged record, which another would replace, and a decoding thread does not end the process.
+TEST_F(ImagesTest, MissingMemoryIsNotDamage) {
+  if (tests::kSanitized) return;  // sanitizers reserve address space
+  std::stringstream content;
+  content << std::ifstream(GACCD_PICTURES "/progressive.jpg", std::ios::binary).rdbuf();
+  std::string large = content.str();
+  const std::size_t frame = large.find("\xff\xc2");
+  ASSERT_NE(frame, std::string::npos);
+  large.replace(frame + 5, 4, "\x1f\x40\x1f\x40");  // 8000 x 8000
+  (void)folder_.Write("train/cat/large.jpg", large);
+  ImagesSpec source = Source();
+  source.threads = 2;
+  const auto open_in_little_memory = [&] {
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t bytes = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + (64U << 20U);
+    const rlimit little{.rlim_cur = bytes, .rlim_max = bytes};
+    ::setrlimit(RLIMIT_AS, &little);
+    const auto opened = OpenDataset(source, {}, {.policy = OnBadRecord::kSkip, .quota = 9});
+    std::_Exit(!opened.ok() && opened.status().kind() == ErrorKind::kConfig ? 0 : 1);
+  };
+  EXPECT_EXIT(open_in_little_memory(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
