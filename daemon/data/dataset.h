@@ -63,6 +63,9 @@ class Dataset {
   // must not be used. Thread-safe; cheap without an error.
   [[nodiscard]] virtual Status ReadError() const { return Status::Ok(); }
 
+  // Memory that Gather() needs at most, besides its output.
+  [[nodiscard]] virtual std::int64_t gather_bytes() const { return 0; }
+
   // The number of tokens of a sample without padding. REQUIRES: spec().cuts is not empty.
   [[nodiscard]] virtual std::int64_t Length(std::int64_t /*index*/) const { return 0; }
 

@@ -81,7 +81,7 @@ void NodeShare::Publish(const std::string& path) {
   if (entry != unpacked_.end()) entry->published = true;
 }
 
-void NodeShare::MarkChecked(const std::string& use) { checked_.push_back(use); }
+void NodeShare::MarkChecked(const std::string& use, std::int64_t found) { checked_[use] = found; }
 
 std::string NodeShare::Text() const {
   std::string text;
@@ -90,8 +90,8 @@ std::string NodeShare::Text() const {
     text += StrCat("unpacked ", entry.memory, " ", entry.identity, " ", entry.bytes, " ",
                    entry.path, "\n");
   }
-  for (const std::string& use : checked_) {
-    if (IsPlain(use)) text += StrCat("checked ", use, "\n");
+  for (const auto& [use, found] : checked_) {
+    if (IsPlain(use)) text += StrCat("checked ", found, " ", use, "\n");
   }
   return text;
 }
@@ -104,11 +104,13 @@ NodeShare NodeShare::Follower(std::string_view text, TickFunction tick) {
     std::string kind;
     words >> kind;
     Entry entry;
+    std::int64_t found = 0;
     if (kind == "unpacked") words >> entry.memory >> entry.identity >> entry.bytes;
+    if (kind == "checked") words >> found;
     words.get();  // the space before the path
     if (!std::getline(words, entry.path)) continue;
     if (kind == "unpacked") share.unpacked_.push_back(std::move(entry));
-    if (kind == "checked") share.checked_.push_back(std::move(entry.path));
+    if (kind == "checked") share.checked_[entry.path] = found;
   }
   return share;
 }
@@ -140,7 +142,12 @@ NodeShare NodeShare::Unchecked() {
 }
 
 bool NodeShare::IsChecked(const std::string& use) const {
-  return unchecked_ || std::ranges::find(checked_, use) != checked_.end();
+  return unchecked_ || checked_.contains(use);
+}
+
+std::int64_t NodeShare::Found(const std::string& use) const {
+  const auto found = checked_.find(use);
+  return found == checked_.end() ? 0 : found->second;
 }
 
 }  // namespace gaccd

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,14 +40,17 @@ class NodeShare {
   std::optional<SharedBytes> Reserve(const std::string& path, std::size_t bytes);
   // Marks the memory reserved for `path`, if any, as complete.
   void Publish(const std::string& path);
-  // Records that a file passed the checks for a use. `use` identifies both.
-  void MarkChecked(const std::string& use);
+  // Records that a file passed the checks for a use, and a number that they found. `use` identifies
+  // both.
+  void MarkChecked(const std::string& use, std::int64_t found = 0);
   [[nodiscard]] std::string Text() const;
   [[nodiscard]] Status Tick() const { return tick_(); }
 
   // On any rank. nullopt: not published, or not accessible.
   std::optional<SharedBytes> Find(const std::string& path);
   [[nodiscard]] bool IsChecked(const std::string& use) const;
+  // The number given to MarkChecked(); 0 if it is not known.
+  [[nodiscard]] std::int64_t Found(const std::string& use) const;
 
   // The first reason why something is not shared; empty: all is shared.
   [[nodiscard]] const std::string& note() const { return note_; }
@@ -66,7 +71,7 @@ class NodeShare {
   bool unchecked_ = false;  // Unchecked()
   TickFunction tick_;
   std::vector<Entry> unpacked_;
-  std::vector<std::string> checked_;
+  std::map<std::string, std::int64_t> checked_;  // what was found, by use
   std::string note_;
 };
 

@@ -69,7 +69,10 @@ class Prefetcher {
   // Dataset::ReadError(), also for batches read ahead.
   [[nodiscard]] Status status() const { return dataset_.ReadError(); }
 
-  [[nodiscard]] std::size_t memory_bytes() const { return bytes_; }  // size of the ring
+  // The ring, and what the data set needs to fill it.
+  [[nodiscard]] std::size_t memory_bytes() const {
+    return bytes_ + static_cast<std::size_t>(dataset_.gather_bytes());
+  }
 
  private:
   struct FreeAligned {

@@ -75,6 +75,11 @@ class JoinedDataset final : public Dataset {
     for (const auto& part : parts_) GACCD_RETURN_IF_ERROR(part->CheckUnchanged());
     return Status::Ok();
   }
+  [[nodiscard]] std::int64_t gather_bytes() const override {
+    std::int64_t most = 0;
+    for (const auto& part : parts_) most = std::max(most, part->gather_bytes());
+    return most;
+  }
   [[nodiscard]] std::int64_t Length(std::int64_t index) const override {
     const std::size_t part = FindPart(index);
     return parts_[part]->Length(index - FirstSample(part));

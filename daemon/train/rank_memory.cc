@@ -19,9 +19,9 @@ std::int64_t Largest(const std::set<std::int64_t>& sizes) {
   return sizes.empty() ? 0 : *sizes.rbegin();
 }
 
-Result<std::int64_t> RingBytes(const Dataset& data, std::int64_t samples) {
+Result<std::int64_t> PrefetchBytes(const Dataset& data, std::int64_t samples) {
   const auto bytes = Prefetcher::RingBytes(data.spec(), samples);
-  if (bytes) return static_cast<std::int64_t>(*bytes);
+  if (bytes) return static_cast<std::int64_t>(*bytes) + data.gather_bytes();
   return Status(ErrorKind::kConfig, StrCat("micro-batches of ", samples, " samples of ",
                                            Describe(data.spec()), " do not fit the address space"));
 }
@@ -76,11 +76,11 @@ Result<EngineMemory> PlanRankMemory(const PlannedTraining& training, const Plan&
   GACCD_ASSIGN_OR_RETURN(const ReplicaOptions sizes, EngineSizes(training, plan, rank));
   GACCD_ASSIGN_OR_RETURN(EngineMemory memory, plan_engine(sizes));
   GACCD_ASSIGN_OR_RETURN(const std::int64_t ring,
-                         RingBytes(*training.data.train, Largest(sizes.micro_batches)));
+                         PrefetchBytes(*training.data.train, Largest(sizes.micro_batches)));
   memory.host_bytes += ring;
   if (training.data.eval != nullptr) {
     GACCD_ASSIGN_OR_RETURN(const std::int64_t other,
-                           RingBytes(*training.data.eval, Largest(sizes.eval_batches)));
+                           PrefetchBytes(*training.data.eval, Largest(sizes.eval_batches)));
     memory.host_bytes += other;
   }
   if (training.saves) memory.host_bytes += 2 * CheckpointBytes(training, plan.world());

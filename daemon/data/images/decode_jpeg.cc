@@ -48,6 +48,9 @@ class JpegReader {
   bool Rows(std::size_t rows, std::uint8_t* pixels);
   bool Finish(std::uint8_t* row);
 
+  // Of the whole image, which libjpeg keeps if there are several scans.
+  [[nodiscard]] std::int64_t CoefficientBytes() const;
+
   [[nodiscard]] jpeg_decompress_struct& info() { return info_; }
   [[nodiscard]] std::string message() const { return message_.data(); }
   [[nodiscard]] bool no_memory() const { return no_memory_; }
@@ -105,6 +108,15 @@ bool JpegReader::Header(std::span<const std::byte> file) {
   }
   jpeg_calc_output_dimensions(&info_);
   return true;
+}
+
+std::int64_t JpegReader::CoefficientBytes() const {
+  std::int64_t blocks = 0;
+  for (int i = 0; i < info_.num_components; ++i) {
+    const jpeg_component_info& component = info_.comp_info[i];
+    blocks += std::int64_t{component.width_in_blocks} * component.height_in_blocks;
+  }
+  return blocks * std::int64_t{sizeof(JBLOCK)};
 }
 
 bool JpegReader::Begin(std::size_t top, std::int64_t* left, std::int64_t width) {
@@ -197,6 +209,7 @@ Result<ImagePart> DecodeJpeg(std::span<const std::byte> file, const DecodeOption
   if (!reader.Begin(static_cast<std::size_t>(read.top), &left, read.width)) return damaged(reader);
   GACCD_ASSIGN_OR_RETURN(Image image, MakeImage(read.height, info.output_width,
                                                 info.output_components, decoding.max_pixels));
+  const std::int64_t held = decode_all ? reader.CoefficientBytes() : 0;
   const auto rows = static_cast<std::size_t>(read.height);
   if (!reader.Rows(rows, image.pixels.data())) return damaged(reader);
   if (decoding.whole_file) {
@@ -206,7 +219,7 @@ Result<ImagePart> DecodeJpeg(std::span<const std::byte> file, const DecodeOption
   if (image.channels == 4) CmykToRgb(image);
   box.top -= read.top;
   box.left -= left;
-  return ImagePart{std::move(image), box};
+  return ImagePart{std::move(image), box, held};
 }
 
 }  // namespace gaccd

@@ -35,7 +35,8 @@ inline constexpr std::int64_t kMaxPixels = std::int64_t{1} << 26;
 // An image that contains at least a part of the file's image.
 struct ImagePart {
   Image image;
-  Box part;  // its position in `image`
+  Box part;                     // its position in `image`
+  std::int64_t held_bytes = 0;  // of the decoder, besides the pixels
 };
 // Called with the size of the image after its header was read; returns the part to decode: a box
 // inside the image, at least 1 x 1.

@@ -23,6 +23,9 @@
 namespace gaccd {
 namespace {
 
+// Those that are read to estimate the memory for decoding, if not all are.
+constexpr std::int64_t kSomeImages = 16;
+
 // Larger than numbers of updates, epochs and parameters, the other streams of the seed.
 constexpr std::uint64_t kImageStream = std::uint64_t{1} << 33;
 
@@ -68,6 +71,24 @@ Result<ImageShards> FindImageFiles(const ImagesSpec& source, const OpenContext& 
   GACCD_ASSIGN_OR_RETURN(files.images, ListImages(path, classes, tick));
   return files;
 }
+
+// Adds to `sum` by how much the memory of this process grows while this object exists.
+class RetainedBytes {
+ public:
+  explicit RetainedBytes(std::int64_t& sum) : sum_(sum), before_(Resident()) {}
+  ~RetainedBytes() { sum_ += std::max<std::int64_t>(Resident() - before_, 0); }
+  RetainedBytes(const RetainedBytes&) = delete;
+  RetainedBytes& operator=(const RetainedBytes&) = delete;
+
+ private:
+  static std::int64_t Resident() {
+    const Result<std::int64_t> bytes = ResidentBytes();
+    return bytes.ok() ? *bytes : 0;
+  }
+
+  std::int64_t& sum_;
+  std::int64_t before_;
+};
 
 }  // namespace
 
@@ -123,13 +144,20 @@ Result<ImageParameters> ImageDataset::Decode(std::int64_t index, std::uint64_t s
         static_cast<std::size_t>(from.offset), static_cast<std::size_t>(from.bytes));
   }
   ImageParameters drawn;
+  std::int64_t pixels = 0;
   const NeededPart draw = [&](std::int64_t height, std::int64_t width) -> Result<Box> {
+    pixels = height * width;
     GACCD_ASSIGN_OR_RETURN(drawn, transform_.Draw(height, width, SampleKey(seed, epoch, index)));
     return drawn.from;
   };
   GACCD_ASSIGN_OR_RETURN(
       const ImagePart part,
       DecodeImagePart(ImageName(index), bytes, transform_.channels(), draw, !checked_));
+  // Other epochs may take all of a JPEG image.
+  const std::int64_t needed = pixels * part.image.channels + part.held_bytes;
+  std::int64_t largest = largest_bytes_;
+  while (needed > largest && !largest_bytes_.compare_exchange_weak(largest, needed)) {
+  }
   if (features == nullptr) return drawn;
   ImageParameters of_part = drawn;
   of_part.from = part.part;
@@ -151,6 +179,20 @@ void ImageDataset::Gather(std::span<const std::int64_t> indices, const BatchView
   });
 }
 
+std::int64_t ImageDataset::gather_bytes() const {
+  return std::max<std::int64_t>(threads_->count() * largest_bytes_ - retained_bytes_, 0);
+}
+
+void ImageDataset::SetLargestBytes(std::int64_t bytes) {
+  const RetainedBytes retained(retained_bytes_);
+  largest_bytes_ = bytes;
+  const std::int64_t some = bytes > 0 ? 0 : std::min(kSomeImages, size());
+  // Damaged ones are found when they are used.
+  threads_->ForEach(static_cast<std::size_t>(some), [&](std::size_t i) {
+    (void)Read(static_cast<std::int64_t>(i) * size() / some, 0, 0, nullptr);
+  });
+}
+
 Status ImageDataset::ReadError() const {
   if (!failure_->any) return Status::Ok();
   const std::lock_guard lock(failure_->mutex);
@@ -159,6 +201,7 @@ Status ImageDataset::ReadError() const {
 
 Status ImageDataset::CheckAll(const std::function<Status(std::int64_t, Status)>& bad,
                               const std::function<Status()>& tick) const {
+  const RetainedBytes retained(retained_bytes_);
   constexpr std::int64_t kPart = 64;
   std::vector<Status> found(kPart);
   for (std::int64_t first = 0; first < size(); first += kPart) {
@@ -195,14 +238,16 @@ OpenedDataset OpenSource(const ImagesSpec& source, const OpenContext& opening) {
   const std::string known = StrCat(
       "images ", images->transform().height(), " ", images->transform().width(), " ",
       center == nullptr ? -1 : center->resize, " ", images->size(), " ", images->ImageName(0));
-  if (source.decode_all && (share == nullptr || !share->IsChecked(known))) {
+  if (!source.decode_all || (share != nullptr && share->IsChecked(known))) {
+    images->SetLargestBytes(share == nullptr ? 0 : share->Found(known));
+  } else {
     bool good = true;
     const auto add = [&](std::int64_t sample, Status damage) {
       good = false;
       return damage.kind() == ErrorKind::kData ? bad.Add(sample, std::move(damage)) : damage;
     };
     GACCD_RETURN_IF_ERROR(images->CheckAll(add, [share] { return Tick(share); }));
-    if (good && share != nullptr) share->MarkChecked(known);
+    if (good && share != nullptr) share->MarkChecked(known, images->largest_bytes());
   }
   if (source.decode_all) images->SetFilesChecked();
   return std::move(bad).Skip(std::move(images));

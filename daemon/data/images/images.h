@@ -2,6 +2,7 @@
 // Gather().
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -31,6 +32,9 @@ class ImageDataset final : public Dataset {
   // If an image cannot be read, its features are NaN, so that they are not trained on.
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override;
 
+  // The largest image that was read, for each thread, less what the allocator already holds of it.
+  [[nodiscard]] std::int64_t gather_bytes() const override;
+
   // Decodes and transforms sample `index` as Gather() in that epoch; writes its features unless
   // null. kData and kIo, with the file, if it cannot be read; kConfig without memory. Thread-safe.
   Result<ImageParameters> Read(std::int64_t index, std::uint64_t seed, std::int64_t epoch,
@@ -45,6 +49,10 @@ class ImageDataset final : public Dataset {
   // Declares that all files were read completely, by this or another rank of the node: Gather() and
   // Read() then only decode what they need. REQUIRES: no other thread uses the set.
   void SetFilesChecked() { checked_ = true; }
+  // largest_bytes() of a rank that read all images; 0: not known, reads some to find out.
+  void SetLargestBytes(std::int64_t bytes);
+  // Memory in which the largest image that was read is decoded.
+  [[nodiscard]] std::int64_t largest_bytes() const { return largest_bytes_; }
 
   // Reads all images and calls bad(index, why) for each that cannot be read, in order; stops at an
   // error of `bad` or of `tick`, which is called regularly.
@@ -64,6 +72,8 @@ class ImageDataset final : public Dataset {
   SampleSpec spec_;
   std::unique_ptr<RowThreads> threads_;
   bool checked_ = false;
+  mutable std::atomic<std::int64_t> largest_bytes_{0};
+  mutable std::int64_t retained_bytes_ = 0;  // by the allocator, after images were read
   struct Failure;
   std::unique_ptr<Failure> failure_;  // the first error of Gather()
 };

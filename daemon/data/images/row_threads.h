@@ -25,6 +25,9 @@ class RowThreads {
   RowThreads(const RowThreads&) = delete;
   RowThreads& operator=(const RowThreads&) = delete;
 
+  // With the caller of ForEach().
+  [[nodiscard]] std::int64_t count() const { return std::ssize(threads_) + 1; }
+
   // Calls body(0), ..., body(rows - 1), on any of the threads and in any order, and waits for all
   // of them. `body` must not throw. Thread-safe: concurrent loops run one after another.
   void ForEach(std::size_t rows, const Body& body);

@@ -247,6 +247,18 @@ TEST_F(ImagesTest, OneRankPerNodeDecodes) {
   EXPECT_FALSE(OpenDataset(larger, {}, {}, &other).ok());
 }
 
+TEST_F(ImagesTest, MemoryOfLargestImageIsKnown) {
+  constexpr std::int64_t kLargest = std::int64_t{3} * 91 * 75;
+  Copy("part_420.jpg", "train/dog/4.jpg");
+  ImagesSpec source = Source();
+  source.threads = 3;
+  NodeShare leader = NodeShare::Leader([] { return Status::Ok(); });
+  ASSERT_TRUE(OpenDataset(source, {}, {}, &leader).ok());
+  fs::resize_file(folder_.Path("train/dog/4.jpg"), 1);  // the others read no image
+  NodeShare other = NodeShare::Follower(leader.Text(), [] { return Status::Ok(); });
+  EXPECT_EQ(ValueOrThrow(OpenDataset(source, {}, {}, &other))->gather_bytes(), 3 * kLargest);
+}
+
 TEST_F(ImagesTest, AllRanksOfNodeFindDamagedImages) {
   Damage("train/cat/a.jpg");
   const BadRecordRules rules{.policy = OnBadRecord::kSkip, .quota = 2};
