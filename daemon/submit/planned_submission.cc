@@ -36,6 +36,10 @@ Status CheckJobShape(const Flags& flags) {
     return Usage(StrCat(name, " after --: expected ", planned, ", as in the plan, found ", *found,
                         "; set ", flag, " before --"));
   };
+  if (const auto array = FindOption(flags.words, "--array", 'a'); array && !flags.array) {
+    return Usage(StrCat("--array ", *array, " after --: all tasks would train in one run folder; ",
+                        "gaccd submit --array --set=FIELD=VALUE,VALUE gives each run its own"));
+  }
   const std::int64_t nodes = flags.nodes.value_or(kDefaultNodes);
   const std::int64_t ranks = flags.gpus_per_node.value_or(kDefaultGpusPerNode);
   GACCD_RETURN_IF_ERROR(check("--nodes", 'N', nodes, "--nodes"));

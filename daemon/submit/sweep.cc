@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <set>
 
 #include "collectives/base/strings.h"
 
@@ -34,6 +35,13 @@ Result<std::vector<SweepTask>> MakeSweep(const std::vector<SweptField>& fields) 
   if (fields.empty()) return std::vector<SweepTask>();
   std::vector<SweepTask> tasks(1);
   for (const SweptField& field : fields) {
+    std::set<std::string> values;
+    for (const std::string& value : field.values) {
+      if (values.insert(value).second) continue;
+      return Status(ErrorKind::kUsage,
+                    StrCat("--array: expected different values of ", field.path, ", found ", value,
+                           " twice: two runs would be equal"));
+    }
     if (tasks.size() * field.values.size() > kMaxSweepTasks) {
       return Status(ErrorKind::kUsage, StrCat("--array: at most ", kMaxSweepTasks,
                                               " combinations of values, found more"));

@@ -1,6 +1,7 @@
 #include "daemon/verbs/data_command.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <ranges>
@@ -145,6 +146,11 @@ Status RunDataCommand(const Flags& flags) {
                              : RenderPlain(*images, job, flags));
   const std::string out =
       flags.out.value_or(StrCat("sample-", flags.sample, "-epoch-", flags.epoch, ".png"));
+  const std::string extension = std::filesystem::path(out).extension();
+  if (!extension.empty() && extension != ".png") {
+    return {ErrorKind::kUsage,
+            StrCat("--out: expected a name that ends in .png, found '", out, "'")};
+  }
   GACCD_RETURN_IF_ERROR(CheckReplacesPng(out));
   GACCD_RETURN_IF_ERROR(WritePng(transform.Restore(rendered.features.data()), out));
   return PrintOut(StrCat(head, "\nepoch ", flags.epoch, ", seed ", job.seed, ": ", rendered.text,

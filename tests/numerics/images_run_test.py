@@ -201,6 +201,7 @@ class ImagesRunTest(unittest.TestCase):
         self.assertIn("is not an image that gaccd wrote: it is not replaced",
                       gaccd(1, *show, f"--out={own}", code=74, cwd=self.dir))
         self.assertEqual(own.read_bytes(), before)
+        self.assertIn("ends in .png, found 'a.jpg'", gaccd(1, *show, "--out=a.jpg", code=64, cwd=self.dir))
         self.assertIn("below the 9", gaccd(1, *show[:3], "--sample=9", code=64, cwd=self.dir))
 
     def test_a_mix_is_shown(self):

@@ -336,6 +336,10 @@ class Submit(unittest.TestCase):
                            "--micro-batch=16").stderr
         self.assertIn("an update has 96 samples, the target is 100", said)
         self.submit("--run=other", "--array", "--set", "batch.target=96,100", "--rounding=floor", "--strict", code=78)
+        said = self.submit("--run=same", "--array", "--set", "optimizer.lr=0.1,0.2,0.1", code=64).stderr
+        self.assertIn("different values of optimizer.lr, found 0.1 twice", said)
+        for words in (["--array=1-3"], ["-a", "0"], ["-a0-9%2"]):
+            self.assertIn("all tasks would train in one run folder", self.submit("--run=one", "--", *words, code=64).stderr)
 
     def test_the_cluster_is_queried_once_and_gives_a_warning(self):
         said = self.submit("--run=r", "--dry-run", PREEMPT="CANCEL", GACCD_MPI="pmi2").stderr
