@@ -252,6 +252,17 @@ def _other_values(tensor: torch.Tensor, rows: int, of_example: bool) -> torch.Te
     return torch.randn_like(tensor) if tensor.is_floating_point() else torch.randint_like(tensor, rows)
 
 
+def _with_other_labels(changed: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """`changed`; if it has the integers of `tensor`, as labels that are the same in all samples of the example, with another last
+    value in the first sample."""
+    if tensor.is_floating_point() or not tensor.numel() or not torch.equal(changed, tensor):
+        return changed
+    other = changed.clone()
+    last = other.view(len(other), -1)[0, -1:]
+    last.copy_(last == 0 if int(last) < 2 else last - 1)
+    return other
+
+
 def iterate_outputs(result: Any) -> Iterator[torch.Tensor]:
     if isinstance(result, torch.Tensor):
         yield result
@@ -287,7 +298,8 @@ def _check_samples(reference: Reference, args: tuple[torch.Tensor, ...], kwargs:
             raise ExportError("the prediction is not finite for the values of the example")
         return _check_samples(reference, args, kwargs, rows, uniform, True)
     scale = max_magnitude(whole)
-    for found, expected in ((changed[1:], whole[1:]), (alone, whole[-1:])):
+    labelled = reference.tried(lambda: run([_with_other_labels(other, tensor) for other, tensor in zip(others, tensors)]), changed)
+    for found, expected in ((changed[1:], whole[1:]), (labelled[1:], whole[1:]), (alone, whole[-1:])):
         if difference := reference.difference(found, expected, scale):
             if reference.difference(run(tensors), whole, scale):
                 raise ExportError("in evaluation, forward gives another output when it is called again, as with dropout that does not ask "
