@@ -128,8 +128,8 @@ def _check_output(builder: GraphBuilder) -> None:
 @contextlib.contextmanager
 def _training(model: torch.nn.Module) -> Iterator[None]:
     """Training mode, with in-place dropout as dropout, because torch.export turns it into masks; without the key-value cache
-    of transformers, which is only for generation; and without the detection of causal masks of nn.Transformer, which needs
-    values."""
+    of transformers, which is only for generation; without the detection of causal masks of nn.Transformer, which needs values;
+    and without Module.to() where it changes nothing."""
     was = [(module, module.training, getattr(module, "inplace", None)) for module in model.modules()]
     configs: dict[int, Any] = {}
     for module in model.modules():
@@ -138,6 +138,15 @@ def _training(model: torch.nn.Module) -> Iterator[None]:
             configs[id(config)] = config
     layers, detect = torch.nn.modules.transformer, torch.nn.modules.transformer._detect_is_causal_mask
     layers._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
+    to = torch.nn.Module.to
+
+    def to_other(module: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
+        """Not to what it is already, as torch.export does not know that parameters remain the same."""
+        device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
+        same = all(device in (None, one.device) and (dtype in (None, one.dtype) or not one.is_floating_point())
+                   for one in (*module.parameters(), *module.buffers()))
+        return module if same else to(module, *args, **kwargs)
+    torch.nn.Module.to = to_other
     model.train()
     for config in configs.values():
         config.use_cache = False
@@ -147,7 +156,7 @@ def _training(model: torch.nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        layers._detect_is_causal_mask = detect
+        layers._detect_is_causal_mask, torch.nn.Module.to = detect, to
         for module, training, inplace in was:
             module.training = training
             if inplace is not None:
