@@ -415,6 +415,24 @@ class State(Exported):
         table = nn.Sequential(nn.Embedding(9, WIDTH, max_norm=1.0), nn.Flatten(), nn.Linear(2 * WIDTH, CLASSES))
         self.assertIn("0: max_norm changes rows of the table", self.refusal(table, torch.randint(9, (2, 2))))
 
+    def test_modules_that_forward_moves_to_where_they_are(self):
+        def called(model, x):
+            model.f = model.f.to(torch.float32)
+            return model.f.to(x.device)(x)
+        self.check(Calls(called, f=self.head), self.x)
+        self.assertIs(torch.nn.Module.to(self.head, torch.float64).weight.dtype, torch.float64)
+
+    def test_a_choice_that_is_known(self):
+        """As of scales of series, where no sample lacks values: the mean over the batch is not chosen."""
+        def scaled(model, x, known):
+            total, count = (x * known).abs().sum(1, keepdim=True), known.sum(1, keepdim=True)
+            return model.f(x / torch.where(count > 0, total / count, total.sum(0) / count.sum(0)))
+        self.check(Calls(lambda m, x: scaled(m, x, torch.ones_like(x)), f=self.head), self.x)
+        some = torch.arange(WIDTH) % 2
+        self.check(Calls(lambda m, x: m.f(torch.where(some >= 0, x, x.mean(0))), f=self.head), self.x)
+        self.assertIn("over the dimensions [0]", self.refusal(Calls(lambda m, x: m.f(torch.where(some > 0, x, x.mean(0))), f=self.head), self.x))
+        self.assertIn("over the dimensions [0]", self.refusal(Calls(lambda m, x: scaled(m, x, (x > 0).float()), f=self.head), self.x))
+
     def test_compiled_models_are_refused(self):
         compiled = torch.compile(self.head, backend="eager")
         self.assertIn("the model that torch.compile was given, model._orig_mod", self.refusal(compiled, self.x))
@@ -427,8 +445,32 @@ class Refusals(Exported):
             found = self.refusal(Calls(lambda m, x: m.f(x) if x.sum() > 0 else m.f(-x), f=self.head), self.x)
             self.assertIn("depend on data", found)
             found = self.refusal(Calls(lambda m, x: m.f(x + torch.zeros(2, WIDTH)), f=self.head), self.x)
-        self.assertIn("it works for one number of samples alone; take x.shape[0]", found)
+        self.assertRegex(found, r"it works for one number of samples alone; graph_export_text_test.py:\d+ expects that number; take x.shape\[0\]")
         self.assertEqual(printed.getvalue(), "")
+
+    def test_the_line_that_expects_one_number_of_samples(self):
+        def line(function):
+            return f"graph_export_text_test.py:{function.__code__.co_firstlineno} expects that number; take"
+        for name, function in (("loop", lambda m, x: m.f(torch.stack([one / one.sum() for one in x]))),
+                               ("length", lambda m, x: m.f(x) if len(x) == x.shape[0] else x),
+                               ("parts of a chunk", lambda m, x: sum(m.f(torch.cat((x, 2 * x))).chunk(2)))):
+            with self.subTest(name):
+                found = self.refusal(Calls(function, f=self.head), self.x)
+                self.assertIn(line(function), found)
+        self.assertIn("layers(x.flatten(0, 1)).unflatten(0, (-1, inputs))", found)
+
+    def test_two_calls_of_a_batch_norm(self):
+        def losses(x, y):
+            return (x - y.detach()).square().mean(1)
+        net = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH))
+        twice = Calls(lambda m, x: losses(m.f(x[:, 0]), m.f(x[:, 1])), f=net)
+        views = self.steps[:, :2]
+        self.assertRegex(self.refusal(twice, views), r"called more than once.*unflatten\(0, \(-1, inputs\)\).*norm.eval\(\).*graph_export_text_test.py:\d+")
+
+        def once(m, x):
+            return losses(*m.f(x.flatten(0, 1)).unflatten(0, (-1, 2)).unbind(1))
+        gaccd.export(Calls(once, f=net), views, self.dir / "model")
+        self.assertTrue((found := gaccd.verify(Calls(once, f=net), self.dir / "model", gaccd=GACCD, computes_loss=True)).ok, found)
 
     def test_switches_of_transformers(self):
         class Config:

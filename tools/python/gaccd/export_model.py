@@ -19,7 +19,7 @@ from .export_gradients import detach_no_grad, refuse_own_gradients
 from .export_graph import PREDICTIONS, GraphBuilder
 from .export_lengths import Reference, max_magnitude, shorter_graphs
 from .export_ops import WHOLE_OPS
-from .export_refusals import quietly, reason
+from .export_refusals import lines_of_fixed_samples, quietly, reason
 from .export_summary import Summary, summarize
 from .export_text import graph_text
 from .export_types import ExportError, Input
@@ -206,13 +206,14 @@ def _for_any_samples(program: Any) -> bool:
 def _traced(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]) -> Any:
     batch = torch.export.Dim("batch")
     shapes: Any = {name: {0: batch} for name in kwargs} if kwargs else tuple({0: batch} for _ in args)
+    fixed: list[tuple[bool, str]] = []
     try:
-        with quietly():
+        with quietly(), lines_of_fixed_samples() as fixed:
             program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
     except ExportError:
         raise
     except Exception as error:  # any type, depending on the version of PyTorch
-        raise ExportError(f"torch.export cannot follow the model: {reason(error, model)}") from error
+        raise ExportError(f"torch.export cannot follow the model: {reason(error, model, fixed)}") from error
     detach_no_grad(model, program)
     decompositions = torch.export.default_decompositions()
     for op in WHOLE_OPS:
