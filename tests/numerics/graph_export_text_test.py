@@ -459,6 +459,31 @@ class Refusals(Exported):
                 self.assertIn(line(function), found)
         self.assertIn("layers(x.flatten(0, 1)).unflatten(0, (-1, inputs))", found)
 
+    def test_branches_that_depend_on_data(self):
+        def clamped(model, x):
+            y = model.f(x)
+            if not torch.isfinite(y).all():
+                y = y.clamp(-1e9, 1e9)
+            return y
+        self.assertRegex(self.refusal(Calls(clamped, f=self.head), self.x), r"_test.py:\d+; leave this branch out: gaccd does not go on")
+
+        class Experts(nn.ModuleList):
+            def forward(self, x):
+                chosen = x[:, :2].argmax(1)
+                y = torch.zeros(x.shape[0], CLASSES)
+                for i, expert in enumerate(self):
+                    rows = torch.where(chosen == i)[0]
+                    y = y.index_add(0, rows, expert(x[rows])) if len(rows) else y
+                return y
+        self.assertIn("y = y + expert(x) * weight, with the weight 0 where one is not chosen",
+                      self.refusal(Experts([self.head, nn.Linear(WIDTH, CLASSES)]), self.x))
+
+        class OfAll(Experts):
+            def forward(self, x):
+                chosen = x[:, :2].argmax(1)
+                return sum(expert(x) * (chosen == i)[:, None] for i, expert in enumerate(self))
+        self.check(OfAll([self.head, nn.Linear(WIDTH, CLASSES)]), self.x)
+
     def test_two_calls_of_a_batch_norm(self):
         def losses(x, y):
             return (x - y.detach()).square().mean(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import linecache
 import logging
 import os
 import re
@@ -14,7 +15,7 @@ from typing import Any, Iterator
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from .export_experts import experts_advice
+from .export_experts import experts_advice, has_other_experts
 from .export_types import TORCH, own_line
 
 NOISY_LOGGER = "torch.fx.experimental.symbolic_shapes"
@@ -84,6 +85,10 @@ def reason(error: Exception, model: torch.nn.Module, fixed: list[tuple[bool, str
     way = ""
     if re.search(r"data.dependent|unbacked|u\d+|GuardOnData", text, re.IGNORECASE):
         way = "; its shapes or branches depend on data: multiply by a mask, or use torch.where, instead"
+        if re.search("isfinite|isinf|isnan", linecache.getline(str(name), int(line or 0))):
+            way = "; leave this branch out: gaccd does not go on with values that are not finite"
+        elif has_other_experts(model):
+            way += "; experts as a sum over all of them, y = y + expert(x) * weight, with the weight 0 where one is not chosen"
     elif "fake tensor in the exported program" in text:
         first = "forward reads or writes a parameter or another tensor by .data or .copy_, which torch.export does not see"
         way = ("; read the tensor itself, which a gradient then reaches, and instead of writing compute with the new value, "
