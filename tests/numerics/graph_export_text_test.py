@@ -433,6 +433,17 @@ class State(Exported):
         self.assertIn("over the dimensions [0]", self.refusal(Calls(lambda m, x: m.f(torch.where(some > 0, x, x.mean(0))), f=self.head), self.x))
         self.assertIn("over the dimensions [0]", self.refusal(Calls(lambda m, x: scaled(m, x, (x > 0).float()), f=self.head), self.x))
 
+    def test_writes_of_no_values(self):
+        def dropped(model, x, share):
+            count = torch.ones(x.shape[0]) + 1
+            first = int(x.shape[0] * share)
+            count[:first] = torch.randint(1, 2, (x.shape[0],))[:first].float()
+            y = model.f(x)
+            y[:, CLASSES:] = 1.0
+            return y * count[:, None]
+        self.check(Calls(lambda m, x: dropped(m, x, 0.0), f=self.head), self.x)
+        self.assertIn("one number of samples alone", self.refusal(Calls(lambda m, x: dropped(m, x, 0.5), f=self.head), self.x))
+
     def test_compiled_models_are_refused(self):
         compiled = torch.compile(self.head, backend="eager")
         self.assertIn("the model that torch.compile was given, model._orig_mod", self.refusal(compiled, self.x))
