@@ -84,8 +84,8 @@ class GraphBuilder:
             return self._uniform_name(node, value)
         if isinstance(value, (SampleMask, Uniform)):
             raise self.refuse(value.drawn, "draws random numbers that become a mask, which is used other than to drop values; gaccd draws "
-                                           "those of dropout, rand, randn, randint, bernoulli and exponential, by sample, and no others; as numbers "
-                                           "take (torch.rand(shape) < p).float(); of models with drop_block_rate, 0")
+                                           "those of dropout, rand, randn, randint, bernoulli and exponential, by sample, and no others; "
+                                           "as numbers take (torch.rand(shape) < p).float(); of models with drop_block_rate, 0")
         raise self.refuse(node, "takes complex values" if isinstance(value, Complex) else f"takes {value!r}, expected a value")
 
     @property

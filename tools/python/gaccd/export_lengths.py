@@ -141,7 +141,7 @@ class Reference:
         raise ExportError(f"the model fails on other inputs than the example: {reason(failed, self.model)}") from failed
 
     def tried(self, run: Callable[[], torch.Tensor], otherwise: torch.Tensor) -> torch.Tensor:
-        """What `run` computes; `otherwise` if the model does not take the inputs as others, so that it cannot be compared."""
+        """What `run` computes; `otherwise` if the model does not take the inputs, or not in the same precision."""
         before = self._kind, self._as_probabilities
         with contextlib.suppress(ExportError):
             found = run()

@@ -128,8 +128,8 @@ def _check_output(builder: GraphBuilder) -> None:
 @contextlib.contextmanager
 def _training(model: torch.nn.Module) -> Iterator[None]:
     """Training mode, with in-place dropout as dropout, because torch.export turns it into masks; without the key-value cache
-    of transformers, which is only for generation; without the detection of causal masks of nn.Transformer, which needs values;
-    and without Module.to() where it changes nothing."""
+    of transformers, which is only for generation; without the detection of causal masks of nn.Transformer, which needs
+    values; and without Module.to() where it changes nothing."""
     was = [(module, module.training, getattr(module, "inplace", None)) for module in model.modules()]
     configs: dict[int, Any] = {}
     for module in model.modules():
@@ -263,8 +263,8 @@ def _other_values(tensor: torch.Tensor, rows: int, of_example: bool) -> torch.Te
 
 
 def _with_other_labels(changed: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """`changed`; if it has the integers of `tensor`, as labels that are the same in all samples of the example, with another last
-    value in the first sample."""
+    """`changed`; if it has the integers of `tensor`, as labels that are the same in all samples of the example, with another
+    last value in the first sample."""
     if tensor.is_floating_point() or not tensor.numel() or not torch.equal(changed, tensor):
         return changed
     other = changed.clone()
@@ -308,7 +308,7 @@ def _check_samples(reference: Reference, args: tuple[torch.Tensor, ...], kwargs:
             raise ExportError("the prediction is not finite for the values of the example")
         return _check_samples(reference, args, kwargs, rows, uniform, True)
     scale = max_magnitude(whole)
-    labelled = reference.tried(lambda: run([_with_other_labels(other, tensor) for other, tensor in zip(others, tensors)]), changed)
+    labelled = reference.tried(lambda: run([_with_other_labels(*pair) for pair in zip(others, tensors)]), changed)
     for found, expected in ((changed[1:], whole[1:]), (labelled[1:], whole[1:]), (alone, whole[-1:])):
         if difference := reference.difference(found, expected, scale):
             if reference.difference(run(tensors), whole, scale):

@@ -39,8 +39,8 @@ def quietly() -> Iterator[None]:
 
 @contextlib.contextmanager
 def lines_of_fixed_samples() -> Iterator[list[tuple[bool, str]]]:
-    """The lines of forward with a condition on the number of samples: False if another number does not meet it, True if torch.export
-    may not know that each does."""
+    """The lines of forward with a condition on the number of samples: False if another number does not meet it, True if
+    torch.export may not know that each does."""
     lines: list[tuple[bool, str]] = []
     log = getattr(ShapeEnv, "_log_guard", None)  # without it, as it is no public interface, no line is found
     if log is None:
@@ -88,17 +88,19 @@ def reason(error: Exception, model: torch.nn.Module, fixed: list[tuple[bool, str
         if re.search("isfinite|isinf|isnan", linecache.getline(str(name), int(line or 0))):
             way = "; leave this branch out: gaccd does not go on with values that are not finite"
         elif has_other_experts(model):
-            way += "; experts as a sum over all of them, y = y + expert(x) * weight, with the weight 0 where one is not chosen"
+            way += ("; experts as a sum over all of them, y = y + expert(x) * weight, with the weight 0 where one is not "
+                    "chosen")
     elif "fake tensor in the exported program" in text:
         first = "forward reads or writes a parameter or another tensor by .data or .copy_, which torch.export does not see"
         way = ("; read the tensor itself, which a gradient then reaches, and instead of writing compute with the new value, "
                "as w = self.weight.clamp(0, 1)")
     elif "batch" in text and re.search("[Cc]onstraint|specializ|Dim", text):
-        first, way = "it works for one number of samples alone", "; take x.shape[0] instead of a number, of len(x) or of a loop over samples"
+        first = "it works for one number of samples alone"
+        way = "; take x.shape[0] instead of a number, of len(x) or of a loop over samples"
         where = f"; {min(fixed, key=lambda one: one[0])[1]} expects that number" if fixed else where
         if " // " in text:  # the number of parts of a chunk
-            way += (", and instead of torch.cat of several inputs over the samples and chunk call the layers for each input, or for "
-                    "one input [samples, inputs, ..] as layers(x.flatten(0, 1)).unflatten(0, (-1, inputs))")
+            way += (", and instead of torch.cat of several inputs over the samples and chunk call the layers for each input, or "
+                    "for one input [samples, inputs, ..] as layers(x.flatten(0, 1)).unflatten(0, (-1, inputs))")
     elif "FakeTensor" in text and any(isinstance(module, torch.nn.RNNBase) for module in model.modules()):
         way = "; leave pack_padded_sequence out and take the last step of each sample by x[torch.arange(x.shape[0]), lengths - 1]"
     return first + where + way + _config_advice(model) + experts_advice(model)

@@ -81,7 +81,8 @@ def takes_shape_alone(node: Any) -> bool:
 
 def own_line(stack: traceback.StackSummary) -> str:
     """ "net.py:12", the last line outside of PyTorch and this package; "" if there is none."""
-    own = [one for one in stack if one.filename[:1] != "<" and not os.path.abspath(one.filename).startswith((TORCH, PACKAGE))]
+    own = [one for one in stack
+           if one.filename[:1] != "<" and not os.path.abspath(one.filename).startswith((TORCH, PACKAGE))]
     return f"{os.path.basename(own[-1].filename)}:{own[-1].lineno}" if own else ""
 
 

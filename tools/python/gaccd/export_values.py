@@ -224,8 +224,10 @@ def _not(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 
 def _chosen(graph: GraphBuilder, node: Any, x: Any) -> Converted | None:
-    """x as the result of a where() that chooses no other value; None if it is to be broadcast or is the same for all samples."""
-    if x not in graph.input_dependent or graph.shape(x) != graph.shape(node) or x.meta["val"].dtype != node.meta["val"].dtype:
+    """x as the result of a where() that chooses nothing else; None if it is to be broadcast or is the same for all samples."""
+    if x not in graph.input_dependent or graph.shape(x) != graph.shape(node):
+        return None
+    if x.meta["val"].dtype != node.meta["val"].dtype:
         return None
     return graph.raw_value_name(node, x)
 
