@@ -470,6 +470,15 @@ class Refusals(Exported):
                 self.assertIn(line(function), found)
         self.assertIn("layers(x.flatten(0, 1)).unflatten(0, (-1, inputs))", found)
 
+    def test_constants_of_other_numbers_of_samples(self):
+        """They are evaluated for 7 samples, and for others."""
+        for function, why in ((lambda m, x: m.f(x) * (torch.arange(x.shape[0])[:, None] < 100), "differs by the place in the batch"),
+                              (lambda m, x: m.f(x) * torch.where(torch.ones_like(x).sum(0)[:1] > 50, 1.0, 2.0), "depends on the number of samples"),
+                              (lambda m, x: torch.where(torch.ones_like(x).sum(0)[:1] > 50, m.f(x), 2 * m.f(x)), "depends on the number of samples"),
+                              (lambda m, x: m.f(x) / torch.ones_like(x).sum(), "depends on the number of samples")):
+            self.assertIn(why, self.refusal(Calls(function, f=self.head), self.x))
+        self.check(Calls(lambda m, x: m.f(x) * torch.ones_like(x).mean(), f=self.head), self.x)
+
     def test_branches_that_depend_on_data(self):
         def clamped(model, x):
             y = model.f(x)

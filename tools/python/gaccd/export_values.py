@@ -236,6 +236,7 @@ def _where(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     """Adds the selected values of both sides; values that are not selected, even NaN, have no effect."""
     known = graph.value(a["condition"])
     if isinstance(known, torch.Tensor) and known.numel() and bool((known == known.flatten()[0]).all()):
+        graph.for_all_samples(node, a["condition"])  # refuses one that depends on the number of samples
         if (chosen := _chosen(graph, node, a["self"] if bool(known.flatten()[0]) else a["other"])) is not None:
             return chosen
     mask = graph.value_name(node, a["condition"])
