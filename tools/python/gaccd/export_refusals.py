@@ -42,7 +42,7 @@ def lines_of_fixed_samples() -> Iterator[list[tuple[bool, str]]]:
     """The lines of forward with a condition on the number of samples: False if another number does not meet it, True if
     torch.export may not know that each does."""
     lines: list[tuple[bool, str]] = []
-    log = getattr(ShapeEnv, "_log_guard", None)  # without it, as it is no public interface, no line is found
+    log: Any = getattr(ShapeEnv, "_log_guard", None)  # without it, as it is no public interface, no line is found
     if log is None:
         yield lines
         return

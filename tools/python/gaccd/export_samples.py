@@ -46,11 +46,11 @@ def for_other_samples(graph: GraphBuilder, output: Any) -> tuple[int, torch.Tens
         if _counts_samples(node):
             values[node] = graph.count_at(node.meta["val"], count)
         elif node.op == "call_function":
-            args = torch.fx.map_arg(node.args, values.get)
+            args: Any = torch.fx.map_arg(node.args, values.get)
             if takes_shape_alone(node):
-                shaped = node.args[0].meta["val"]
-                sizes = [size if isinstance(size, int) else graph.count_at(size, count) for size in shaped.shape]
-                args = (torch.empty(sizes, dtype=shaped.dtype), *args[1:])
+                like: Any = node.args[0].meta["val"]
+                sizes = [size if isinstance(size, int) else graph.count_at(size, count) for size in like.shape]
+                args = (torch.empty(sizes, dtype=like.dtype), *args[1:])
             values[node] = node.target(*args, **torch.fx.map_arg(node.kwargs, values.get))
             if "empty" in str(node.target):
                 values[node].zero_()  # as where it was folded
