@@ -415,6 +415,35 @@ class State(Exported):
         table = nn.Sequential(nn.Embedding(9, WIDTH, max_norm=1.0), nn.Flatten(), nn.Linear(2 * WIDTH, CLASSES))
         self.assertIn("0: max_norm changes rows of the table", self.refusal(table, torch.randint(9, (2, 2))))
 
+    def test_modules_that_forward_moves_to_where_they_are(self):
+        def called(model, x):
+            model.f = model.f.to(torch.float32)
+            return model.f.to(x.device)(x)
+        self.check(Calls(called, f=self.head), self.x)
+        self.assertIs(torch.nn.Module.to(self.head, torch.float64).weight.dtype, torch.float64)
+
+    def test_a_choice_that_is_known(self):
+        """As of scales of series, where no sample lacks values: the mean over the batch is not chosen."""
+        def scaled(model, x, known):
+            total, count = (x * known).abs().sum(1, keepdim=True), known.sum(1, keepdim=True)
+            return model.f(x / torch.where(count > 0, total / count, total.sum(0) / count.sum(0)))
+        self.check(Calls(lambda m, x: scaled(m, x, torch.ones_like(x)), f=self.head), self.x)
+        some = torch.arange(WIDTH) % 2
+        self.check(Calls(lambda m, x: m.f(torch.where(some >= 0, x, x.mean(0))), f=self.head), self.x)
+        self.assertIn("over the dimensions [0]", self.refusal(Calls(lambda m, x: m.f(torch.where(some > 0, x, x.mean(0))), f=self.head), self.x))
+        self.assertIn("over the dimensions [0]", self.refusal(Calls(lambda m, x: scaled(m, x, (x > 0).float()), f=self.head), self.x))
+
+    def test_writes_of_no_values(self):
+        def dropped(model, x, share):
+            count = torch.ones(x.shape[0]) + 1
+            first = int(x.shape[0] * share)
+            count[:first] = torch.randint(1, 2, (x.shape[0],))[:first].float()
+            y = model.f(x)
+            y[:, CLASSES:] = 1.0
+            return y * count[:, None]
+        self.check(Calls(lambda m, x: dropped(m, x, 0.0), f=self.head), self.x)
+        self.assertIn("one number of samples alone", self.refusal(Calls(lambda m, x: dropped(m, x, 0.5), f=self.head), self.x))
+
     def test_compiled_models_are_refused(self):
         compiled = torch.compile(self.head, backend="eager")
         self.assertIn("the model that torch.compile was given, model._orig_mod", self.refusal(compiled, self.x))
@@ -427,8 +456,66 @@ class Refusals(Exported):
             found = self.refusal(Calls(lambda m, x: m.f(x) if x.sum() > 0 else m.f(-x), f=self.head), self.x)
             self.assertIn("depend on data", found)
             found = self.refusal(Calls(lambda m, x: m.f(x + torch.zeros(2, WIDTH)), f=self.head), self.x)
-        self.assertIn("it works for one number of samples alone; take x.shape[0]", found)
+        self.assertRegex(found, r"it works for one number of samples alone; graph_export_text_test.py:\d+ expects that number; take x.shape\[0\]")
         self.assertEqual(printed.getvalue(), "")
+
+    def test_the_line_that_expects_one_number_of_samples(self):
+        def line(function):
+            return f"graph_export_text_test.py:{function.__code__.co_firstlineno} expects that number; take"
+        for name, function in (("loop", lambda m, x: m.f(torch.stack([one / one.sum() for one in x]))),
+                               ("length", lambda m, x: m.f(x) if len(x) == x.shape[0] else x),
+                               ("parts of a chunk", lambda m, x: sum(m.f(torch.cat((x, 2 * x))).chunk(2)))):
+            with self.subTest(name):
+                found = self.refusal(Calls(function, f=self.head), self.x)
+                self.assertIn(line(function), found)
+        self.assertIn("layers(x.flatten(0, 1)).unflatten(0, (-1, inputs))", found)
+
+    def test_constants_of_other_numbers_of_samples(self):
+        """They are evaluated for 7 samples, and for others."""
+        for function, why in ((lambda m, x: m.f(x) * (torch.arange(x.shape[0])[:, None] < 100), "differs by the place in the batch"),
+                              (lambda m, x: m.f(x) * torch.where(torch.ones_like(x).sum(0)[:1] > 50, 1.0, 2.0), "depends on the number of samples"),
+                              (lambda m, x: torch.where(torch.ones_like(x).sum(0)[:1] > 50, m.f(x), 2 * m.f(x)), "depends on the number of samples"),
+                              (lambda m, x: m.f(x) / torch.ones_like(x).sum(), "depends on the number of samples")):
+            self.assertIn(why, self.refusal(Calls(function, f=self.head), self.x))
+        self.check(Calls(lambda m, x: m.f(x) * torch.ones_like(x).mean(), f=self.head), self.x)
+
+    def test_branches_that_depend_on_data(self):
+        def clamped(model, x):
+            y = model.f(x)
+            if not torch.isfinite(y).all():
+                y = y.clamp(-1e9, 1e9)
+            return y
+        self.assertRegex(self.refusal(Calls(clamped, f=self.head), self.x), r"_test.py:\d+; leave this branch out: gaccd does not go on")
+
+        class Experts(nn.ModuleList):
+            def forward(self, x):
+                chosen = x[:, :2].argmax(1)
+                y = torch.zeros(x.shape[0], CLASSES)
+                for i, expert in enumerate(self):
+                    rows = torch.where(chosen == i)[0]
+                    y = y.index_add(0, rows, expert(x[rows])) if len(rows) else y
+                return y
+        self.assertIn("y = y + expert(x) * weight, with the weight 0 where one is not chosen",
+                      self.refusal(Experts([self.head, nn.Linear(WIDTH, CLASSES)]), self.x))
+
+        class OfAll(Experts):
+            def forward(self, x):
+                chosen = x[:, :2].argmax(1)
+                return sum(expert(x) * (chosen == i)[:, None] for i, expert in enumerate(self))
+        self.check(OfAll([self.head, nn.Linear(WIDTH, CLASSES)]), self.x)
+
+    def test_two_calls_of_a_batch_norm(self):
+        def losses(x, y):
+            return (x - y.detach()).square().mean(1)
+        net = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH))
+        twice = Calls(lambda m, x: losses(m.f(x[:, 0]), m.f(x[:, 1])), f=net)
+        views = self.steps[:, :2]
+        self.assertRegex(self.refusal(twice, views), r"called more than once.*unflatten\(0, \(-1, inputs\)\).*norm.eval\(\).*graph_export_text_test.py:\d+")
+
+        def once(m, x):
+            return losses(*m.f(x.flatten(0, 1)).unflatten(0, (-1, 2)).unbind(1))
+        gaccd.export(Calls(once, f=net), views, self.dir / "model")
+        self.assertTrue((found := gaccd.verify(Calls(once, f=net), self.dir / "model", gaccd=GACCD, computes_loss=True)).ok, found)
 
     def test_switches_of_transformers(self):
         class Config:

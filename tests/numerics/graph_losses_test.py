@@ -169,6 +169,17 @@ class GraphLosses(ExportTest):
         refused = self.refusal_of(OfTargets(torch.nn.functional.mse_loss), [torch.zeros(2, 6), torch.zeros(2, 5)])
         self.assertIn('the losses of the samples, [samples], can be the output (reduction="none"', refused)
 
+    def test_labels_that_are_the_same_in_the_example_are_changed(self):
+        from gaccd import export_lengths, export_model
+
+        class ByLabels(WithLoss):
+            def forward(self, features, labels):
+                return self.net(features)[:, 0] * (labels.sum() / labels.numel())
+        reference = export_lengths.Reference(ByLabels(None), lambda found: found)
+        for labels in (torch.zeros(2), torch.ones(2), torch.full((2, 3), 4), torch.tensor([True, True])):
+            with self.subTest(labels=labels), self.assertRaisesRegex(gaccd_export.ExportError, "samples of a batch depend on each other"):
+                labels = labels if labels.dtype == torch.bool else labels.long()
+                export_model._check_samples(reference, (torch.zeros(2, 6), labels), {}, [0, 0], False)
 
     def test_examples_and_paths_that_are_none(self):
         class Several(WithLoss):

@@ -45,7 +45,7 @@ def constant_number(graph: GraphBuilder, argument: Any) -> float | None:
     """The argument as a number if it is a constant number or tensor of one value, otherwise None."""
     value = graph.value(argument)
     if isinstance(value, torch.Tensor) and value.numel() == 1:
-        return float(value)
+        return float(graph.for_all_samples(argument, argument))
     return float(value) if isinstance(value, (int, float)) else None
 
 

@@ -47,6 +47,11 @@ def _of_all_tokens(experts: Any, x: torch.Tensor, top_k_index: torch.Tensor, top
     return y + weights @ experts.down_proj_bias if experts.has_bias else y
 
 
+def has_other_experts(model: torch.nn.Module) -> bool:
+    """Whether experts remain as they are, probably in a loop over those that a token chooses."""
+    return any(type(module).__name__.endswith("Experts") and not _are_experts(module) for module in model.modules())
+
+
 def experts_advice(model: torch.nn.Module) -> str:
     """Advice for other mixture-of-experts models of transformers, whose loop over experts or sorted product cannot be exported."""
     configs = [config for module in model.modules() if (config := getattr(module, "config", None)) is not None

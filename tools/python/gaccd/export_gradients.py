@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import os
 import traceback
 from typing import Any, Iterator
 
 import torch
 
 from .export_memory import changed_by, changes_outside, detach_changed, memory_of
-from .export_types import SAMPLES, TORCH, ExportError, is_discrete, source_location
+from .export_types import SAMPLES, ExportError, is_discrete, own_line, source_location
 
 TRIED = 3  # draws of values
-PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 def _line() -> str:
-    frames = [one for one in traceback.extract_stack() if not os.path.abspath(one.filename).startswith((TORCH, PACKAGE))]
-    return f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "an unknown line"
+    return own_line(traceback.extract_stack()) or "an unknown line"
 
 
 def _is_torch_module(name: str) -> bool:

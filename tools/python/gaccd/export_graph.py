@@ -7,6 +7,7 @@ from typing import Any, Iterator, Mapping
 
 import torch
 
+from .export_samples import equal, for_other_samples, reduced
 from .export_types import HIDDEN, SAMPLES, Complex, ExportError, Input, Node, Refused, SampleMask, Uniform, is_detached, is_discrete, is_random, source_location, takes_shape_alone
 
 MAX_CONSTANT = 1 << 24  # values
@@ -31,6 +32,7 @@ class GraphBuilder:
         self._kept_constants: set[str] = set(self.constants)
         self._next_constant: int = others._next_constant if others else 0
         self.masks_used: set[Any] = set()  # fx nodes that draw masks
+        self._others: dict[Any, tuple[int, torch.Tensor] | None] = {}  # for_other_samples() by fx node
         self._drawn: dict[Any, str] = {}  # fx nodes that draw numbers -> the name of these
         self.folded = 0  # number of calls evaluated as constants
         self.input_dependent: set[Any] = set()  # fx nodes that depend on inputs; others have one row for all samples in the file
@@ -84,7 +86,8 @@ class GraphBuilder:
             return self._uniform_name(node, value)
         if isinstance(value, (SampleMask, Uniform)):
             raise self.refuse(value.drawn, "draws random numbers that become a mask, which is used other than to drop values; gaccd draws "
-                                           "those of dropout, rand, randn, randint, bernoulli and exponential, by sample, and no others")
+                                           "those of dropout, rand, randn, randint, bernoulli and exponential, by sample, and no others; "
+                                           "as numbers take (torch.rand(shape) < p).float(); of models with drop_block_rate, 0")
         raise self.refuse(node, "takes complex values" if isinstance(value, Complex) else f"takes {value!r}, expected a value")
 
     @property
@@ -145,12 +148,20 @@ class GraphBuilder:
         tensor = self.value(argument)
         if not isinstance(argument, torch.fx.Node):
             return tensor
-        for dim, size in enumerate(self.shape(argument)):
-            if not isinstance(size, int):
-                if not torch.equal(tensor, tensor.narrow(dim, 0, 1).expand_as(tensor)):
-                    raise self.refuse(node, "takes something that differs by the place in the batch")
-                tensor = tensor.narrow(dim, 0, 1)
-        return tensor
+        found = reduced(self.shape(argument), tensor)
+        if found is not None and (other := self._for_other_samples(argument)) is not None:
+            of_others = reduced(self.shape(argument), other[1])
+            if of_others is not None and not equal(found, of_others):
+                raise self.refuse(node, "takes something that depends on the number of samples, which is another in each micro-batch of gaccd")
+            found = of_others
+        if found is None:
+            raise self.refuse(node, "takes something that differs by the place in the batch")
+        return found
+
+    def _for_other_samples(self, argument: Any) -> tuple[int, torch.Tensor] | None:
+        if argument not in self._others:
+            self._others[argument] = for_other_samples(self, argument)
+        return self._others[argument]
 
     def _repeat_sample_rows(self, node: Any, argument: Any) -> str:
         """The name of a constant one dimension of which counts rows of all samples, if values depend on the row only; otherwise ""."""
@@ -161,11 +172,11 @@ class GraphBuilder:
         if len(dims) != 1 or sizes[dims[0]] == -1 or not tensor.numel():
             return ""
         (dim,), rows = dims, -sizes[dims[0]]
-        for split, counts_samples in (([SAMPLES, rows], dim), ([rows, SAMPLES], dim + 1)):
-            parts = tensor.unflatten(dim, split)
-            first = parts.narrow(counts_samples, 0, 1)
-            if torch.equal(parts, first.expand_as(parts)):
-                split[counts_samples - dim] = -1
+        _, other = self._for_other_samples(argument) or (SAMPLES, tensor)
+        for split, counts_samples in (([-1, rows], dim), ([rows, -1], dim + 1)):
+            parts = [one.unflatten(dim, split) for one in (tensor, other)]
+            first = parts[0].narrow(counts_samples, 0, 1)
+            if all(torch.equal(one, first.expand_as(one)) for one in parts):
                 name = self.emit(node, Node("repeat", [self.constant(node, first)], {"size": [*sizes[:dim], *split, *sizes[dim + 1:]]}))
                 return self.emit(node, Node("view", [name], {"size": sizes}))
         return ""
@@ -206,7 +217,11 @@ class GraphBuilder:
         return [self._concrete_size(size) for size in shape]
 
     def _concrete_size(self, size: Any) -> int:
-        return size if isinstance(size, int) else int(size.node.expr.subs(self._batch, SAMPLES))
+        return size if isinstance(size, int) else self.count_at(size, SAMPLES)
+
+    def count_at(self, size: Any, samples: int) -> int:
+        """A symbolic size for this number of samples."""
+        return int(size.node.expr.subs(self._batch, samples))
 
     def _size(self, node: Any, size: Any) -> int:
         if isinstance(size, int):

@@ -126,6 +126,8 @@ def _stack(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 def _slice_scatter(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     """Concatenates the values before and after the part with the assigned values."""
+    if any(isinstance(size, int) and size == 0 for size in graph.shape(a["src"])):  # as dropout of quantizers with a rate of 0
+        return graph.value(a["self"])
     whole, part = a["self"], a["src"]
     if graph.sizes(node, graph.shape(part)) == graph.sizes(node) and a["step"] == 1:
         return graph.value_name(node, part)

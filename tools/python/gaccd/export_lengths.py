@@ -140,6 +140,17 @@ class Reference:
         assert failed is not None
         raise ExportError(f"the model fails on other inputs than the example: {reason(failed, self.model)}") from failed
 
+    def tried(self, run: Callable[[], torch.Tensor], otherwise: torch.Tensor) -> torch.Tensor:
+        """What `run` computes; `otherwise` if the model does not take the inputs, or not in the same precision."""
+        before = self._kind, self._as_probabilities
+        with contextlib.suppress(ExportError):
+            found = run()
+            if before == (self._kind, self._as_probabilities):
+                return found
+        self._kind, self._as_probabilities = before
+        self.model.to(self._kind)
+        return otherwise
+
     @contextlib.contextmanager
     def in_training(self) -> Iterator[None]:
         self.model.train()

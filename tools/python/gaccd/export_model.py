@@ -19,7 +19,7 @@ from .export_gradients import detach_no_grad, refuse_own_gradients
 from .export_graph import PREDICTIONS, GraphBuilder
 from .export_lengths import Reference, max_magnitude, shorter_graphs
 from .export_ops import WHOLE_OPS
-from .export_refusals import quietly, reason
+from .export_refusals import lines_of_fixed_samples, quietly, reason
 from .export_summary import Summary, summarize
 from .export_text import graph_text
 from .export_types import ExportError, Input
@@ -128,8 +128,8 @@ def _check_output(builder: GraphBuilder) -> None:
 @contextlib.contextmanager
 def _training(model: torch.nn.Module) -> Iterator[None]:
     """Training mode, with in-place dropout as dropout, because torch.export turns it into masks; without the key-value cache
-    of transformers, which is only for generation; and without the detection of causal masks of nn.Transformer, which needs
-    values."""
+    of transformers, which is only for generation; without the detection of causal masks of nn.Transformer, which needs
+    values; and without Module.to() where it changes nothing."""
     was = [(module, module.training, getattr(module, "inplace", None)) for module in model.modules()]
     configs: dict[int, Any] = {}
     for module in model.modules():
@@ -138,6 +138,15 @@ def _training(model: torch.nn.Module) -> Iterator[None]:
             configs[id(config)] = config
     layers, detect = torch.nn.modules.transformer, torch.nn.modules.transformer._detect_is_causal_mask
     layers._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
+    to = torch.nn.Module.to
+
+    def to_other(module: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
+        """Not to what it is already, as torch.export does not know that parameters remain the same."""
+        device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
+        same = all(device in (None, one.device) and (dtype in (None, one.dtype) or not one.is_floating_point())
+                   for one in (*module.parameters(), *module.buffers()))
+        return module if same else to(module, *args, **kwargs)
+    torch.nn.Module.to = to_other
     model.train()
     for config in configs.values():
         config.use_cache = False
@@ -147,7 +156,7 @@ def _training(model: torch.nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        layers._detect_is_causal_mask = detect
+        layers._detect_is_causal_mask, torch.nn.Module.to = detect, to
         for module, training, inplace in was:
             module.training = training
             if inplace is not None:
@@ -197,13 +206,14 @@ def _for_any_samples(program: Any) -> bool:
 def _traced(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]) -> Any:
     batch = torch.export.Dim("batch")
     shapes: Any = {name: {0: batch} for name in kwargs} if kwargs else tuple({0: batch} for _ in args)
+    fixed: list[tuple[bool, str]] = []
     try:
-        with quietly():
+        with quietly(), lines_of_fixed_samples() as fixed:
             program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
     except ExportError:
         raise
     except Exception as error:  # any type, depending on the version of PyTorch
-        raise ExportError(f"torch.export cannot follow the model: {reason(error, model)}") from error
+        raise ExportError(f"torch.export cannot follow the model: {reason(error, model, fixed)}") from error
     detach_no_grad(model, program)
     decompositions = torch.export.default_decompositions()
     for op in WHOLE_OPS:
@@ -252,6 +262,17 @@ def _other_values(tensor: torch.Tensor, rows: int, of_example: bool) -> torch.Te
     return torch.randn_like(tensor) if tensor.is_floating_point() else torch.randint_like(tensor, rows)
 
 
+def _with_other_labels(changed: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """`changed`; if it has the integers of `tensor`, as labels that are the same in all samples of the example, with another
+    last value in the first sample."""
+    if tensor.is_floating_point() or not tensor.numel() or not torch.equal(changed, tensor):
+        return changed
+    other = changed.clone()
+    last = other.view(len(other), -1)[0, -1:]
+    last.copy_(last == 0 if int(last) < 2 else last - 1)
+    return other
+
+
 def iterate_outputs(result: Any) -> Iterator[torch.Tensor]:
     if isinstance(result, torch.Tensor):
         yield result
@@ -287,7 +308,8 @@ def _check_samples(reference: Reference, args: tuple[torch.Tensor, ...], kwargs:
             raise ExportError("the prediction is not finite for the values of the example")
         return _check_samples(reference, args, kwargs, rows, uniform, True)
     scale = max_magnitude(whole)
-    for found, expected in ((changed[1:], whole[1:]), (alone, whole[-1:])):
+    labelled = reference.tried(lambda: run([_with_other_labels(*pair) for pair in zip(others, tensors)]), changed)
+    for found, expected in ((changed[1:], whole[1:]), (labelled[1:], whole[1:]), (alone, whole[-1:])):
         if difference := reference.difference(found, expected, scale):
             if reference.difference(run(tensors), whole, scale):
                 raise ExportError("in evaluation, forward gives another output when it is called again, as with dropout that does not ask "

@@ -55,7 +55,9 @@ def convert(graph: GraphBuilder, node: Any) -> Converted:
             return value
         if node.args[1] >= STATISTIC_OUTPUT and "batch_norm" in str(node.args[0].target):
             raise graph.refuse(node.args[0], "is called more than once, so that its running statistics would be updated as often; "
-                               "a batch norm for each call is exact")
+                               "a batch norm for each call is exact; so is one call for one input [samples, inputs, ..], as of "
+                               "two views, layers(x.flatten(0, 1)).unflatten(0, (-1, inputs)), with statistics of all inputs, "
+                               "or norm.eval(), with running ones")
         if node.args[1] != 0:
             raise graph.refuse(node.args[0], f"output {node.args[1]} of it is not supported")
         return value

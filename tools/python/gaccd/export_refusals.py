@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import io
+import linecache
 import logging
 import os
 import re
 import sys
 import traceback
-from typing import Iterator
+from typing import Any, Iterator
 
 import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from .export_experts import experts_advice
-from .export_types import TORCH
+from .export_experts import experts_advice, has_other_experts
+from .export_types import TORCH, own_line
 
 NOISY_LOGGER = "torch.fx.experimental.symbolic_shapes"
+OTHER_SAMPLES = 61  # hardly a number that a model expects
 
 
 @contextlib.contextmanager
@@ -34,6 +37,30 @@ def quietly() -> Iterator[None]:
     sys.stderr.write(err.getvalue())
 
 
+@contextlib.contextmanager
+def lines_of_fixed_samples() -> Iterator[list[tuple[bool, str]]]:
+    """The lines of forward with a condition on the number of samples: False if another number does not meet it, True if
+    torch.export may not know that each does."""
+    lines: list[tuple[bool, str]] = []
+    log: Any = getattr(ShapeEnv, "_log_guard", None)  # without it, as it is no public interface, no line is found
+    if log is None:
+        yield lines
+        return
+
+    def checked_log(env: Any, prefix: str, guard: Any, *args: Any, **kwargs: Any) -> Any:
+        with contextlib.suppress(Exception):  # of conditions that are no formulas
+            other = guard.subs(dict.fromkeys(guard.free_symbols, OTHER_SAMPLES))
+            unmet, divides = other == False, "//" in str(guard)  # noqa: E712 of sympy
+            if (unmet or divides) and "suppressed" not in prefix and (line := own_line(traceback.extract_stack())):
+                lines.append((not unmet, line))
+        return log(env, prefix, guard, *args, **kwargs)
+    ShapeEnv._log_guard = checked_log
+    try:
+        yield lines
+    finally:
+        ShapeEnv._log_guard = log
+
+
 def _config_advice(model: torch.nn.Module) -> str:
     """Options of transformers whose random choices cannot be exported."""
     found: dict[str, None] = {}
@@ -45,7 +72,8 @@ def _config_advice(model: torch.nn.Module) -> str:
     return f"; try {' and '.join(found)}" if found else ""
 
 
-def reason(error: Exception, model: torch.nn.Module) -> str:
+def reason(error: Exception, model: torch.nn.Module, fixed: list[tuple[bool, str]] | None = None) -> str:
+    """fixed: lines_of_fixed_samples()."""
     text = str(error)
     own = [frame for frame in traceback.extract_tb(error.__traceback__)
            if not os.path.abspath(frame.filename).startswith((TORCH, os.path.dirname(__file__)))]
@@ -57,14 +85,22 @@ def reason(error: Exception, model: torch.nn.Module) -> str:
     way = ""
     if re.search(r"data.dependent|unbacked|u\d+|GuardOnData", text, re.IGNORECASE):
         way = "; its shapes or branches depend on data: multiply by a mask, or use torch.where, instead"
+        if re.search("isfinite|isinf|isnan", linecache.getline(str(name), int(line or 0))):
+            way = "; leave this branch out: gaccd does not go on with values that are not finite"
+        elif has_other_experts(model):
+            way += ("; experts as a sum over all of them, y = y + expert(x) * weight, with the weight 0 where one is not "
+                    "chosen")
     elif "fake tensor in the exported program" in text:
         first = "forward reads or writes a parameter or another tensor by .data or .copy_, which torch.export does not see"
         way = ("; read the tensor itself, which a gradient then reaches, and instead of writing compute with the new value, "
                "as w = self.weight.clamp(0, 1)")
     elif "batch" in text and re.search("[Cc]onstraint|specializ|Dim", text):
-        first, way = "it works for one number of samples alone", "; take x.shape[0] instead of a number"
+        first = "it works for one number of samples alone"
+        way = "; take x.shape[0] instead of a number, of len(x) or of a loop over samples"
+        where = f"; {min(fixed, key=lambda one: one[0])[1]} expects that number" if fixed else where
         if " // " in text:  # the number of parts of a chunk
-            way += ", and instead of torch.cat of several inputs over the samples and chunk call the layers for each input"
+            way += (", and instead of torch.cat of several inputs over the samples and chunk call the layers for each input, or "
+                    "for one input [samples, inputs, ..] as layers(x.flatten(0, 1)).unflatten(0, (-1, inputs))")
     elif "FakeTensor" in text and any(isinstance(module, torch.nn.RNNBase) for module in model.modules()):
         way = "; leave pack_padded_sequence out and take the last step of each sample by x[torch.arange(x.shape[0]), lengths - 1]"
     return first + where + way + _config_advice(model) + experts_advice(model)

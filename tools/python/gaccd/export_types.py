@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import traceback
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ SAMPLES = 7  # for values that depend on the number of samples only
 HIDDEN = -1e30  # replaces -inf: exp(HIDDEN) is 0
 INFINITE = 1e27  # beyond it a number counts as infinite: HIDDEN may have been scaled
 TORCH = os.path.dirname(torch.__file__) + os.sep
+PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class ExportError(ValueError):
@@ -77,13 +79,20 @@ def takes_shape_alone(node: Any) -> bool:
     return name.startswith("new_") or name.endswith("_like")
 
 
+def own_line(stack: traceback.StackSummary) -> str:
+    """ "net.py:12", the last line outside of PyTorch and this package; "" if there is none."""
+    own = [one for one in stack
+           if one.filename[:1] != "<" and not os.path.abspath(one.filename).startswith((TORCH, PACKAGE))]
+    return f"{os.path.basename(own[-1].filename)}:{own[-1].lineno}" if own else ""
+
+
 def is_random(node: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def source_location(node: Any) -> str:
     """ "layer1.0.conv1 (net.py:12)": the module, and the last line of the user's own files."""
-    frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    frames = re.findall(r'File "([^<"][^"]*)", line (\d+)', node.meta.get("stack_trace") or "")  # no generated code
     own = [frame for frame in frames if not os.path.abspath(frame[0]).startswith(TORCH)
            and not frame[0].startswith("torch/")] or frames
     line = f"{os.path.basename(own[-1][0])}:{own[-1][1]}" if own else ""

@@ -223,8 +223,22 @@ def _not(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     return inverted(graph, node, _mask(graph, node, a["self"]))
 
 
+def _chosen(graph: GraphBuilder, node: Any, x: Any) -> Converted | None:
+    """x as the result of a where() that chooses nothing else; None if it is to be broadcast or is the same for all samples."""
+    if x not in graph.input_dependent or graph.shape(x) != graph.shape(node):
+        return None
+    if x.meta["val"].dtype != node.meta["val"].dtype:
+        return None
+    return graph.raw_value_name(node, x)
+
+
 def _where(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     """Adds the selected values of both sides; values that are not selected, even NaN, have no effect."""
+    known = graph.value(a["condition"])
+    if isinstance(known, torch.Tensor) and known.numel() and bool((known == known.flatten()[0]).all()):
+        graph.for_all_samples(node, a["condition"])  # refuses one that depends on the number of samples
+        if (chosen := _chosen(graph, node, a["self"] if bool(known.flatten()[0]) else a["other"])) is not None:
+            return chosen
     mask = graph.value_name(node, a["condition"])
     parts = []
     for value, where in ((a["self"], mask), (a["other"], inverted(graph, node, mask))):
