@@ -485,7 +485,7 @@ class Refusals(Exported):
             if not torch.isfinite(y).all():
                 y = y.clamp(-1e9, 1e9)
             return y
-        self.assertRegex(self.refusal(Calls(clamped, f=self.head), self.x), r"_test.py:\d+; leave this branch out: gaccd does not go on")
+        self.assertRegex(self.refusal(Calls(clamped, f=self.head), self.x), r"_test.py:\d+; leave this branch out: gaccd does not continue")
 
         class Experts(nn.ModuleList):
             def forward(self, x):

@@ -86,7 +86,7 @@ def reason(error: Exception, model: torch.nn.Module, fixed: list[tuple[bool, str
     if re.search(r"data.dependent|unbacked|u\d+|GuardOnData", text, re.IGNORECASE):
         way = "; its shapes or branches depend on data: multiply by a mask, or use torch.where, instead"
         if re.search("isfinite|isinf|isnan", linecache.getline(str(name), int(line or 0))):
-            way = "; leave this branch out: gaccd does not go on with values that are not finite"
+            way = "; leave this branch out: gaccd does not continue with values that are not finite"
         elif has_other_experts(model):
             way += ("; experts as a sum over all of them, y = y + expert(x) * weight, with the weight 0 where one is not "
                     "chosen")
