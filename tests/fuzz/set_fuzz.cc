@@ -12,14 +12,15 @@ namespace gaccd {
 namespace {
 
 const Job& BaseJob() {
-  static const Job job = *ParseJobText(R"(
+  static const Result<Job> job = ParseJobText(R"(
 name: "base"
 model { layer { name: "a" linear { in: 10 out: 4 } } layer { name: "b" relu {} }
         layer { name: "c" linear { in: 4 out: 3 } } loss { softmax_cross_entropy {} } }
-data { train { synthetic { samples: 64 features: 10 classes: 3 } } }
+data { train { npy { features: "x.npy" targets: "y.npy" classes: 3 } } }
 batch { target: 500 micro: 64 } optimizer { lr: 0.1 adamw {} } epochs: 3)",
-                                       "base");
-  return job;
+                                              "base");
+  FuzzCheck(job.ok(), job.ok() ? "" : job.status().message().c_str());
+  return *job;
 }
 
 void CheckSet(const std::string& value) {

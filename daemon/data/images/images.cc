@@ -184,9 +184,10 @@ std::int64_t ImageDataset::gather_bytes() const {
 }
 
 void ImageDataset::SetLargestBytes(std::int64_t bytes) {
-  const RetainedBytes retained(retained_bytes_);
   largest_bytes_ = bytes;
-  const std::int64_t some = bytes > 0 ? 0 : std::min(kSomeImages, size());
+  if (bytes > 0) return;
+  const RetainedBytes retained(retained_bytes_);
+  const std::int64_t some = std::min(kSomeImages, size());
   // Damaged ones are found when they are used.
   threads_->ForEach(static_cast<std::size_t>(some), [&](std::size_t i) {
     (void)Read(static_cast<std::int64_t>(i) * size() / some, 0, 0, nullptr);

@@ -123,7 +123,8 @@ TEST(Sweep, HasFolderForEveryCombination) {
 }
 
 TEST(Sweep, FolderNamesSortAndAreSafe) {
-  std::vector<std::string> values(11, std::string(200, 'x'));
+  std::vector<std::string> values;
+  for (int i = 0; i < 11; ++i) values.push_back(std::string(200, 'x') + std::to_string(i));
   values[3] = "a/../b c$(d)";
   const auto tasks = ValueOrThrow(MakeSweep({{"name", values}}));
   EXPECT_EQ(tasks[3].folder, "03-name=a_.._b_c__d_");
@@ -131,8 +132,14 @@ TEST(Sweep, FolderNamesSortAndAreSafe) {
   EXPECT_EQ(tasks[10].folder.substr(0, 8), "10-name=");
 }
 
+TEST(Sweep, ValuesDiffer) {
+  EXPECT_THAT(MakeSweep({{"seed", {"1", "2", "1"}}}),
+              HasMessage(HasSubstr("different values of seed, found 1 twice")));
+}
+
 TEST(Sweep, IsBounded) {
-  const std::vector<std::string> many(100, "1");
+  std::vector<std::string> many;
+  for (int i = 0; i < 100; ++i) many.push_back(std::to_string(i));
   EXPECT_THAT(MakeSweep({{"seed", many}, {"epochs", many}}), HasKind(ErrorKind::kUsage));
   EXPECT_EQ(MakeSweep({})->size(), 0);
 }
