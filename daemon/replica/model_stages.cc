@@ -25,6 +25,14 @@ std::vector<std::optional<std::size_t>> FindProducers(const Graph& graph,
   return makers;
 }
 
+// Whether the parameters before `cut` are stored before the others. A division into stages is
+// possible exactly where this holds for each of its cuts.
+bool DividesParameters(const Graph& graph, const FlatLayout& layout, ValueId cut) {
+  const auto users = FindStageParameters(graph, {.values = {cut}});
+  // SetStage() reports a value that is needed in both parts.
+  return !users.ok() || DivideParameters(layout, *users, {1, 1}, 0).ok();
+}
+
 double NodeFlops(const Graph& graph, const Node& node) {
   std::vector<ValueSpec> inputs;
   for (const ValueId input : node.inputs) inputs.push_back(graph.value(input).spec);
@@ -50,6 +58,7 @@ Result<std::vector<std::size_t>> Model::PlacesToCut() const {
                             *in_evaluation[end] <= *in_evaluation[places.back()])) {
       continue;
     }
+    if (!DividesParameters(training, layout_, trained.block_ends[end])) continue;
     places.push_back(end);
   }
   return places;

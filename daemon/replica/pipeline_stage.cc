@@ -22,13 +22,15 @@ Result<PipelineStage> DivideParameters(const FlatLayout& layout,
   for (std::size_t p = 0; p < entries.size(); ++p) {
     const FlatEntry& entry = entries[p];
     const std::size_t first = stages[p].empty() ? owner : stages[p].front();
-    if (first < owner) {
+    // A constant of an exported graph is stored last, whichever stages read it. Any stage can own
+    // what is frozen: it has no state and no gradient.
+    if (first < owner && !entry.frozen) {
       return Status(ErrorKind::kConfig,
                     StrCat("pipeline: expected the parameters of the stages one after the other; '",
                            entry.name, "' of stage ", first, " (from 0) follows those of stage ",
                            owner, ": choose other blocks"));
     }
-    owner = first;
+    owner = std::max(owner, first);
     ShardPart& part = made.parts[owner];
     if (part.elements == 0) part.first = entry.offset;
     part.elements = entry.offset + entry.padded_elements() - part.first;

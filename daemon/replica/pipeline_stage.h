@@ -17,7 +17,7 @@ namespace gaccd {
 
 // A parameter that several stages use, for example the embedding of tied output weights. The first
 // of them owns it: it keeps the optimiser state, steps, and sends the values to the others. Frozen
-// parameters are only read.
+// parameters are only read; one stored after those of a later stage belongs to that stage.
 struct SharedParameter {
   std::size_t parameter = 0;        // index in the layout
   std::vector<std::size_t> stages;  // ascending; the first is the owner

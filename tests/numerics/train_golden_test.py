@@ -212,6 +212,18 @@ class TrainGolden(unittest.TestCase):
                                    GRAPHS / job.stem / "weights.safetensors")
                     self.compare(golden, folder)
 
+    def test_exported_models_in_pipelines(self):
+        """Constants, and norms whose parameters are stored after those of the layers behind them."""
+        for stem, stages in (("rotary", 2), ("tied", 2)):
+            golden, text = Golden(GRAPHS / f"{stem}.txt"), (GRAPHS / f"{stem}.txtpb").read_text()
+            text = text.replace("../train", f"{GOLDEN}").replace(f'path: "{stem}"', f'path: "{GRAPHS}/{stem}"')
+            with self.subTest(job=stem, stages=stages), tempfile.TemporaryDirectory() as folder:
+                own = Path(folder, "job.txtpb")
+                own.write_text(f"{text}pipeline {{ stages: {stages} schedule: ZERO_BUBBLE }}\n")
+                self.run_ranks(GRAPHS, RANK_PROCESS, "golden", own, 1, 2 * stages, folder,
+                               GRAPHS / stem / "weights.safetensors")
+                self.compare(golden, folder)
+
     def test_same_bits_on_any_ranks(self):
         """Weights, losses and norms, and all that PyTorch makes of one big batch."""
         jobs = [job for folder in (GOLDEN, GRAPHS) for job in sorted(folder.glob("*.txtpb"))

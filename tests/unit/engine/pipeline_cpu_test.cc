@@ -122,5 +122,22 @@ TEST(CpuPipelines, SumsAndSendsEverySharedParameter) {
   }));
 }
 
+// Exported graphs have their constants after all parameters.
+TEST(CpuPipelines, LastStageOwnsConstantsOfOthers) {
+  FlatLayout layout;
+  ASSERT_TRUE(layout.Add("first", {3}).ok());
+  ASSERT_TRUE(layout.Add("last", {3}).ok());
+  ASSERT_TRUE(layout.Add("constant", {3}, {}, /*frozen=*/true).ok());
+  for (const std::size_t stage : {0U, 1U}) {
+    const auto made = ValueOrThrow(DivideParameters(layout, {{0, 2}, {1}}, {1, 1}, stage));
+    EXPECT_EQ(made.parts[0].elements, layout.entries()[0].padded_elements());
+    EXPECT_EQ(made.parts[1].elements, layout.size() - made.parts[0].elements);
+    EXPECT_EQ(made.parts[1].state_elements, layout.entries()[1].padded_elements());
+    EXPECT_TRUE(made.shared.empty());
+    EXPECT_EQ(made.uses[2], stage == 0);
+  }
+  EXPECT_FALSE(DivideParameters(layout, {{1}, {0}}, {1, 1}, 0).ok());
+}
+
 }  // namespace
 }  // namespace gaccd::tests
