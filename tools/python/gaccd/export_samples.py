@@ -25,15 +25,22 @@ def _is_shaped_by_samples(node: Any) -> bool:
     return takes_shape_alone(node) and not all(isinstance(size, int) for size in node.args[0].meta["val"].shape)
 
 
+def _operands(node: Any) -> list[Any]:
+    shaped = [node.args[0]] if takes_shape_alone(node) else []
+    return [] if _counts_samples(node) else [one for one in node.all_input_nodes if one not in shaped]
+
+
 def for_other_samples(graph: GraphBuilder, output: Any) -> tuple[int, torch.Tensor] | None:
-    """Another number of samples, and the value of the folded node `output` for it; None if it does not depend on the number."""
+    """Another number of samples, and the value of the constant `output` for it; None if it does not depend on the number, or is
+    not computed from constants, as positions that count the tokens before padding."""
     needed, left = set(), [output]
     while left:
         node = left.pop()
         if node not in needed:
             needed.add(node)
-            shaped = [node.args[0]] if takes_shape_alone(node) else []
-            left += [] if _counts_samples(node) else [one for one in node.all_input_nodes if one not in shaped]
+            left += _operands(node)
+    if not all(isinstance(graph.value(node), (torch.Tensor, int, float)) for node in needed):
+        return None
     if not any(_counts_samples(node) or _is_shaped_by_samples(node) for node in needed):
         return None
     known = [graph.value(node) for node in needed]
