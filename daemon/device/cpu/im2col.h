@@ -7,8 +7,8 @@
 //                                          of dy (stride > 1) reads 0
 //   kWeightGradient  dW [O, KH KW C]     = dy^T [O, rows] * columns(x)
 // Rows are computed in blocks that stay in the caches. Images, weights and kinds are those of
-// Convolution, and so are Bind() and Run(). With AMX, one core computes the convolutions of a
-// ResNet-18 at 700 to 2300 GFLOP/s this way, those of oneDNN 2.6 at 90 to 500.
+// Convolution, and so are Bind() and Run(). On one core with AMX, the fastest update of a ResNet-18
+// with 32 images of 28 x 28 takes 256 ms this way, 333 ms with the convolutions of oneDNN 2.6.
 #pragma once
 
 #include <array>

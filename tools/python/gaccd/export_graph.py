@@ -32,7 +32,7 @@ class GraphBuilder:
         self._kept_constants: set[str] = set(self.constants)
         self._next_constant: int = others._next_constant if others else 0
         self.masks_used: set[Any] = set()  # fx nodes that draw masks
-        self._others: dict[Any, tuple[int, torch.Tensor] | None] = {}  # for_other_samples() by fx node
+        self._others: dict[Any, torch.Tensor | None] = {}  # for_other_samples() by fx node
         self._drawn: dict[Any, str] = {}  # fx nodes that draw numbers -> the name of these
         self.folded = 0  # number of calls evaluated as constants
         self.input_dependent: set[Any] = set()  # fx nodes that depend on inputs; others have one row for all samples in the file
@@ -150,7 +150,7 @@ class GraphBuilder:
             return tensor
         found = reduced(self.shape(argument), tensor)
         if found is not None and (other := self._for_other_samples(argument)) is not None:
-            of_others = reduced(self.shape(argument), other[1])
+            of_others = reduced(self.shape(argument), other)
             if of_others is not None and not equal(found, of_others):
                 raise self.refuse(node, "takes something that depends on the number of samples, which is another in each micro-batch of gaccd")
             found = of_others
@@ -158,7 +158,7 @@ class GraphBuilder:
             raise self.refuse(node, "takes something that differs by the place in the batch")
         return found
 
-    def _for_other_samples(self, argument: Any) -> tuple[int, torch.Tensor] | None:
+    def _for_other_samples(self, argument: Any) -> torch.Tensor | None:
         if argument not in self._others:
             self._others[argument] = for_other_samples(self, argument)
         return self._others[argument]
@@ -172,9 +172,8 @@ class GraphBuilder:
         if len(dims) != 1 or sizes[dims[0]] == -1 or not tensor.numel():
             return ""
         (dim,), rows = dims, -sizes[dims[0]]
-        _, other = self._for_other_samples(argument) or (SAMPLES, tensor)
         for split, counts_samples in (([-1, rows], dim), ([rows, -1], dim + 1)):
-            parts = [one.unflatten(dim, split) for one in (tensor, other)]
+            parts = [one.unflatten(dim, split) for one in (tensor, self._for_other_samples(argument)) if one is not None]
             first = parts[0].narrow(counts_samples, 0, 1)
             if all(torch.equal(one, first.expand_as(one)) for one in parts):
                 name = self.emit(node, Node("repeat", [self.constant(node, first)], {"size": [*sizes[:dim], *split, *sizes[dim + 1:]]}))

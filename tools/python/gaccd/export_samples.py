@@ -2,7 +2,6 @@
 constants for SAMPLES of them."""
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,8 +29,8 @@ def _operands(node: Any) -> list[Any]:
     return [] if _counts_samples(node) else [one for one in node.all_input_nodes if one not in shaped]
 
 
-def for_other_samples(graph: GraphBuilder, output: Any) -> tuple[int, torch.Tensor] | None:
-    """Another number of samples, and the value of the constant `output` for it; None if it does not depend on the number, or is
+def for_other_samples(graph: GraphBuilder, output: Any) -> torch.Tensor | None:
+    """The value of the constant `output` for another number of samples; None if it does not depend on the number, or is
     not computed from constants, as positions that count the tokens before padding."""
     needed, left = set(), [output]
     while left:
@@ -63,7 +62,8 @@ def for_other_samples(graph: GraphBuilder, output: Any) -> tuple[int, torch.Tens
                 values[node].zero_()  # as where it was folded
         else:
             values[node] = graph.value(node)
-    return count, values[output]
+    value: torch.Tensor = values[output]
+    return value
 
 
 def reduced(sizes: list[Any], tensor: torch.Tensor) -> torch.Tensor | None:
