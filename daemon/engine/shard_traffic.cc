@@ -1,5 +1,6 @@
 #include "daemon/engine/shard_traffic.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "daemon/tensor/shard_grid.h"
@@ -75,6 +76,23 @@ CommTraffic UpdateTraffic(Sharding mode, const FlatLayout& layout,
       return {.sent = (world - 1) * both, .between_nodes = (nodes - 1) * both};
   }
   return sum;
+}
+
+Result<CommTraffic> StageTraffic(Sharding mode, const FlatLayout& layout,
+                                 const PipelineStage& stage, std::span<const int> ranks_of_nodes) {
+  GACCD_ASSIGN_OR_RETURN(const FlatLayout own, PartLayout(layout, stage.own()));
+  const bool sharded = ShardGrid::Make(mode, ranks_of_nodes).parts() > 1;
+  CommTraffic traffic = sharded ? UpdateTraffic(mode, own, ranks_of_nodes)
+                                : SumTraffic(own.size() * kWord, ranks_of_nodes);
+  const std::int64_t pipelines = std::reduce(ranks_of_nodes.begin(), ranks_of_nodes.end());
+  traffic.sent += pipelines * (std::ssize(stage.blocks) - 1) * std::int64_t{sizeof(double)};
+  for (const SharedParameter& shared : stage.shared) {
+    if (std::ranges::count(shared.stages, stage.stage) == 0) continue;
+    const std::int64_t bytes = layout.entries()[shared.parameter].elements * kWord;
+    const std::int64_t users = std::ssize(shared.stages);
+    traffic.sent += pipelines * 3 * (users - 1) * bytes / users;
+  }
+  return traffic;
 }
 
 }  // namespace gaccd

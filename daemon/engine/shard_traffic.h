@@ -14,6 +14,7 @@
 
 #include "collectives/comm/communicator.h"
 #include "daemon/config/job.h"
+#include "daemon/replica/pipeline_stage.h"
 #include "daemon/tensor/flat_layout.h"
 
 namespace gaccd {
@@ -22,6 +23,13 @@ namespace gaccd {
 // each node; the ranks of a node are consecutive.
 [[nodiscard]] CommTraffic UpdateTraffic(Sharding mode, const FlatLayout& layout,
                                         std::span<const int> ranks_of_nodes);
+
+// The same for a stage of pipelines, summed over its ranks, one of each pipeline: its gradients are
+// reduced over them; parameters of several stages are summed and broadcast in each pipeline, which
+// counts in equal parts for these stages. Without the messages of activations. kConfig: see
+// PartLayout().
+Result<CommTraffic> StageTraffic(Sharding mode, const FlatLayout& layout,
+                                 const PipelineStage& stage, std::span<const int> ranks_of_nodes);
 
 // Traffic of an all-reduce of this many bytes.
 [[nodiscard]] CommTraffic SumTraffic(std::int64_t bytes, std::span<const int> ranks_of_nodes);

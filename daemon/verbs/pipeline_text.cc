@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
+#include "daemon/engine/shard_traffic.h"
 #include "daemon/plan/plan_text.h"
 #include "daemon/train/pipeline.h"
 
@@ -39,6 +40,29 @@ Result<std::int64_t> SentBytes(const Job& job, const Model& stage) {
     if (sent) bytes += one.graph.value(*sent).spec.bytes();
   }
   return bytes;
+}
+
+// Number of ranks of a stage on each node that has any.
+std::vector<int> CountRanksOfNodes(const Plan& plan, std::int64_t stage) {
+  std::vector<int> ranks;
+  std::int64_t last = -1;
+  for (std::int64_t rank = stage; rank < plan.world(); rank += plan.stages()) {
+    const std::int64_t node = rank / plan.request().gpus_per_node;
+    if (node != last) ranks.push_back(0);
+    last = node;
+    ++ranks.back();
+  }
+  return ranks;
+}
+
+// Bytes of gradients and parameters that a rank of the stage sends in an update: the mean over its
+// ranks.
+Result<std::int64_t> ReducedBytes(const Job& job, const Model& stage, const Plan& plan) {
+  const std::vector<int> ranks =
+      CountRanksOfNodes(plan, static_cast<std::int64_t>(stage.stage()->stage));
+  GACCD_ASSIGN_OR_RETURN(const CommTraffic all,
+                         StageTraffic(job.shard, stage.layout(), *stage.stage(), ranks));
+  return all.sent / plan.pipelines();
 }
 
 // "F1 F2 B1 F3 B2 B3"
@@ -91,6 +115,7 @@ Result<std::string> PipelineText(const Job& job, const Model& model, const Plan&
     GACCD_RETURN_IF_ERROR(MakeStage(job, s, &stage));
     GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes, memory(stage));
     GACCD_ASSIGN_OR_RETURN(const std::int64_t sent, SentBytes(job, stage));
+    GACCD_ASSIGN_OR_RETURN(const std::int64_t reduced, ReducedBytes(job, stage, plan));
     const std::int64_t count = blocks[static_cast<std::size_t>(s)];
     const double own = std::accumulate(block, block + count, 0.0);
     block += count;
@@ -100,7 +125,8 @@ Result<std::string> PipelineText(const Job& job, const Model& model, const Plan&
          << CountParameters(model.layout(), stage.stage()->own()) << std::setw(10)
          << Percent(all > 0 ? own / all : 0) << std::setw(11)
          << MaxInFlight(job, stage, plan.accum_steps()) << std::setw(12) << Megabytes(bytes)
-         << std::setw(14) << Megabytes(sent * plan.ranks_hi_samples());
+         << std::setw(14) << Megabytes(sent * plan.ranks_hi_samples()) << std::setw(16)
+         << Megabytes(reduced);
     table << PlanField("", line.str());
     order += PlanField("", StrCat("stage ", s + 1, ": ", OrderText(job, s, plan.accum_steps())));
   }
@@ -108,7 +134,8 @@ Result<std::string> PipelineText(const Job& job, const Model& model, const Plan&
                    StrCat(plan.pipelines(), plan.pipelines() == 1 ? " pipeline" : " pipelines",
                           " of ", plan.stages(), " stages, ", Name(job.pipeline.schedule))) +
          PlanField("", StrCat("stage  blocks  parameters  products  in flight  memory/",
-                              job.device == Device::kCuda ? "GPU" : "CPU", "  sends/update")) +
+                              job.device == Device::kCuda ? "GPU" : "CPU",
+                              "  sends/update  reduces/update")) +
          table.str() +
          PlanField("order", StrCat("F: forward, B: backward of a micro-batch",
                                    job.pipeline.schedule == PipelineSchedule::kZeroBubble

@@ -211,6 +211,22 @@ batch { target: 7 micro: 3 }  optimizer { lr: 0.1 sgd {} }  epochs: 2
                                   r" {17}a smaller micro-batch gives more of them, which wait less\n")
         self.assertRegex(plan(1), r"  bubble .*, predicted for 2 micro-batches\n$")
 
+    def test_bytes_that_stages_reduce(self):
+        job = pathlib.Path(__file__).resolve().parents[3] / "slurm" / "examples" / "mlp.txtpb"
+
+        def reduced(*args):
+            done = run("plan", f"--job={job}", "--pipeline=2", "--target-batch=24", "--micro-batch=3", *args)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            rows = re.findall(r"^ +[12] +\d+ +(\d+) .* ([\d.]+ [kM]B)$", done.stdout, re.MULTILINE)
+            self.assertEqual(len(rows), 2, done.stdout)
+            return [(int(parameters) * 4 / 1e6, bytes) for parameters, bytes in rows]
+
+        # 2 (W - 1) / W times the gradients of the stage, for W pipelines.
+        for gpus, factor in ((2, 0), (4, 1), (8, 1.5)):
+            for megabytes, found in reduced("--gpus-per-node=" + str(gpus)):
+                value, unit = found.split()
+                self.assertAlmostEqual(float(value) / (1 if unit == "MB" else 1000), factor * megabytes, delta=0.1)
+
     def test_the_micro_batch_by_the_memory(self):
         job = """name: "wide"
 model { layer { name: "fc1" linear { in: 256 out: 4096 } } layer { name: "relu" relu {} }

@@ -14,6 +14,7 @@
 #include "daemon/tensor/random.h"
 #include "daemon/tensor/shard_grid.h"
 #include "tests/sanitized.h"
+#include "tests/support/pipeline_runs.h"
 #include "tests/support/shard_runs.h"
 #include "tests/support/status_matchers.h"
 
@@ -154,6 +155,56 @@ TEST(ShardTraffic, BytesEqualFormula) {
       test.updates = 3;
       test.evaluate = false;
       ExpectTrafficOfTheFormula(nodes, test);
+    }
+  }
+}
+
+// Also those of pipelines: reductions of stages, shared parameters, sums of losses and counts, and
+// activations and their gradients.
+void ExpectTrafficOfStages(const EngineCase& test, int pipelines_per_node) {
+  const Nodes nodes = NodesOfPipelines(test.ranks, test.stages, pipelines_per_node);
+  std::vector<int> ranks = CountRanksPerNode(nodes);
+  CommTraffic update = SumTraffic(
+      static_cast<std::int64_t>(sizeof(UpdateSums) + test.control_words * sizeof(double)), ranks);
+  std::ranges::transform(ranks, ranks.begin(),
+                         [&](int count) { return count / static_cast<int>(test.stages); });
+  for (int stage = 0; stage < test.stages; ++stage) {
+    const Model model = MakeCaseModel(test, stage);
+    const auto reduced = StageTraffic(test.shard, model.layout(), *model.stage(), ranks);
+    ASSERT_OK(reduced);
+    update += *reduced;
+    const auto sample = model.RecordTraining({1}, Precision::kF32);
+    ASSERT_OK(sample);
+    for (const auto& sent : {sample->ends.sent, sample->ends.sent_gradient}) {
+      if (sent) update.sent += test.target * sample->graph.value(*sent).spec.bytes();
+    }
+  }
+  const CommTraffic found = TrafficOfUpdates(nodes, test);
+  EXPECT_EQ(found.sent, test.updates * update.sent);
+  EXPECT_EQ(found.between_nodes, test.updates * update.between_nodes);
+}
+
+TEST(ShardTraffic, BytesOfPipelinesEqualFormula) {
+  if (OnGpus()) return;  // they do not send the gaps between messages
+  EngineCase layers = RaggedCase(4, 3, kEveryOptimizer[6], 6);
+  layers.tail = 0;
+  layers.updates = 3;
+  layers.evaluate = false;
+  EngineCase tied = layers;  // word embeddings of the first and the last stage
+  tied.optimizer = EngineCase().optimizer;
+  tied.widths = {16, 5};
+  tied.texts = 12;
+  tied.masked = true;
+  for (const int stages : {2, 3}) {
+    if (kSanitized && stages == 2) continue;
+    for (const Sharding mode : kAllModes) {
+      for (const int per_node : {0, 2, 3}) {
+        SCOPED_TRACE(StrCat(Name(mode), ", ", stages, " stages, ", per_node, " a node"));
+        for (EngineCase test : {layers, tied}) {
+          test.shard = mode;
+          ExpectTrafficOfStages(InStages(test, stages, PipelineSchedule::kOneFOneB), per_node);
+        }
+      }
     }
   }
 }
