@@ -3,10 +3,13 @@
 Each model is exported with its loss and compared with PyTorch by gaccd.verify. Needs what graph_export_test.py needs, else
 it is skipped: exit code 77. tests/golden/graphs/losses needs no PyTorch.
 """
+import os
+import random
+import subprocess
 import sys
 import unittest
 
-from exporter import ExportTest, open_exporter
+from exporter import ROOT, ExportTest, open_exporter
 
 
 class GraphLosses(ExportTest):
@@ -191,10 +194,47 @@ class GraphLosses(ExportTest):
         self.assertIn("found NoneType", self.refusal_of(WithLoss(mse), None))
         with self.assertRaisesRegex(gaccd_export.ExportError, "found an empty name"):
             gaccd_export.export(WithLoss(mse), torch.zeros(2, 6), "")
+        for value, found in (([0.0] * 6, "list"), (torch.zeros(2, 6).numpy(), "ndarray"), (True, "bool"), (None, "NoneType")):
+            self.assertIn(f"expected tensors, found {found}", self.refusal_of(WithLoss(mse), {"features": torch.zeros(2, 6), "targets": value}))
+
+    def test_what_is_no_model_of_its_own(self):
+        net, x = torch.nn.Sequential(torch.nn.Linear(6, 5)), torch.zeros(2, 6)
+        renamed = torch.nn.Sequential(torch.nn.Linear(6, 5))
+        renamed._register_state_dict_hook(lambda module, state, *more: state.update(other=state.pop("0.weight")))
+        with torch.inference_mode():
+            inferred = torch.nn.Linear(6, 5)
+        for model, text in ((net.forward, "expected a torch.nn.Module, found method"), (torch.nn.Linear, "found <class"),
+                            (torch.nn.DataParallel(net), "was given, model.module"), (torch.jit.trace(net, x), "torch.jit was given"),
+                            (torch.nn.Linear(6, 5, device="meta"), "weight: has no values"), (inferred, "outside of torch.inference_mode()"),
+                            (renamed, "0.weight: is not in state_dict() under its name")):
+            with self.subTest(text=text):
+                self.assertIn(text, self.refusal_of(model, x))
+
+    def test_random_numbers_of_python_and_numpy(self):
+        """A layer that is left out by chance: torch.export records one draw."""
+        class LeavesOut(torch.nn.Module):
+            def __init__(self, draw):
+                super().__init__()
+                self.first, self.last, self.draw = torch.nn.Linear(6, 6), torch.nn.Linear(6, 5), draw
+
+            def forward(self, x):
+                return self.last(x if self.training and self.draw() < 0.01 else self.first(x))
+        for draw in (random.random, lambda: numpy.random.rand()):
+            self.assertIn("draws random numbers of Python's random or of numpy", self.refusal_of(LeavesOut(draw), torch.zeros(2, 6)))
+        self.check_model(LeavesOut(lambda: 0.5), torch.zeros(2, 6))
+
+    def test_a_caller_without_gradients(self):
+        program = ("import gaccd, sys, torch; model = torch.nn.Linear(6, 5)\n"
+                   "with torch.no_grad(): gaccd.export(model, torch.zeros(2, 6), sys.argv[1])\n"
+                   "print(gaccd.verify(model, sys.argv[1], gaccd=sys.argv[2]).ok)")
+        done = subprocess.run([sys.executable, "-c", program, self.dir / "model", sys.argv[1]], env=os.environ | {
+            "PYTHONPATH": str(ROOT / "tools/python")}, text=True, capture_output=True, check=False)
+        self.assertEqual(done.stdout, "True\n", done.stderr)
 
 
 if __name__ == "__main__":
     gaccd_export = open_exporter("tests/numerics/graph_losses_test.py exports models of PyTorch 2.5 or newer")
+    import numpy
     import torch
 
     class WithLoss(torch.nn.Module):

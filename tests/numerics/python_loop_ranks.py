@@ -166,6 +166,8 @@ class Training:
                 window.backward(losses)
             return
         losses, weights = losses_of(self.case, self.model, batch)
+        if variant == "backward before" and bad and first:
+            sum(parameter.square().sum() for parameter in self.model.module.parameters()).backward()
         if variant == "mean of means":
             window.backward(losses.mean(), samples=len(losses))
         elif variant == "sums with counts":

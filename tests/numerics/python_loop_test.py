@@ -216,6 +216,7 @@ class PythonLoop(unittest.TestCase):
             "weights on one rank only": (0, 6, "micro-batches without weights or a count"),
             "backward in halves": (0, 1, "ranks that called backward() again after the last micro-batch"),
             "zero_grad in between": (0, 1, "something else than backward() changed gradients or parameters"),
+            "backward before": (0, 1, "something else than backward() changed gradients or parameters"),
             "step inside": (0, 1, "something else than backward() changed gradients or parameters"),
             "step in the loop": (0, 1, "something else than backward() changed gradients or parameters"),
             "another seed": (0, 1, "is not that of rank 0 (rank 2)"),

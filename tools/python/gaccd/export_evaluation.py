@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import re
+import sys
 from typing import Any, Callable, Iterator
 
 import torch
@@ -67,6 +69,16 @@ class _WithRunningStatistics(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
+def _states_of_other_random() -> list[Any]:
+    """Of the generators that torch.export does not record."""
+    numpy = sys.modules.get("numpy")
+    states = [random.getstate()]
+    if numpy is not None:
+        _, keys, *more = numpy.random.get_state()
+        states.append((keys.tobytes(), more))
+    return states
+
+
 def difference_in_evaluation(reference: Reference, run: Callable[[], torch.Tensor], scale: float, uniform: bool) -> float:
     """The difference between evaluation and training of what `run` computes by the reference, where random numbers have their
     means, also those of torch.rand if `uniform`; 0.0: none, or others were drawn. ExportError: in training each call of forward
@@ -75,12 +87,15 @@ def difference_in_evaluation(reference: Reference, run: Callable[[], torch.Tenso
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return run()
-    expected = run()
+    expected, other_random = run(), _states_of_other_random()
     try:
         with reference.in_training(), without_dropout(reference.model), _WithRunningStatistics(), MeanDraws(uniform):
             found, again, other = (seeded(seed) for seed in (0, 0, 1))
     except Exception:  # any type, depending on the model
         return 0.0
+    if _states_of_other_random() != other_random:
+        raise ExportError("in training, forward draws random numbers of Python's random or of numpy, as to leave out layers; gaccd would compute "
+                          "what one draw gave. Leave them out, or draw by torch.rand(x.shape[0]), one for each sample")
     if found.shape != expected.shape or not bool(found.isfinite().all()):
         return 0.0
     if again.shape != found.shape or reference.difference(again, found, scale):

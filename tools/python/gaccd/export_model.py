@@ -43,8 +43,7 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
     if not os.fspath(path):
         raise ExportError("path: expected a folder, found an empty name")
     replaced = _check_path(path)
-    if hasattr(model, "_orig_mod"):
-        raise ExportError("expected the model that torch.compile was given, model._orig_mod, found the compiled one")
+    _check_model(model)
     args, kwargs = _arguments(example)
     tensors = [*args, *kwargs.values()]
     samples = tensors[0].shape[0] if tensors and tensors[0].dim() else 0
@@ -66,10 +65,28 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
     return summarize(model, builder, os.fspath(path), list(shorter), replaced, differs)
 
 
-def _check_forward(model: torch.nn.Module, given: int) -> None:
+def _check_model(model: torch.nn.Module) -> None:
+    if not isinstance(model, torch.nn.Module):
+        raise ExportError(f"model: expected a torch.nn.Module, found {model if isinstance(model, type) else type(model).__name__}")
+    if hasattr(model, "_orig_mod"):
+        raise ExportError("expected the model that torch.compile was given, model._orig_mod, found the compiled one")
+    if isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
+        raise ExportError(f"expected the model that {type(model).__name__} was given, model.module, found {type(model).__name__}")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ExportError("expected the model that torch.jit was given, found the scripted or traced one")
     lazy = [name for name, one in model.named_parameters() if isinstance(one, torch.nn.parameter.UninitializedParameter)]
     if lazy:
         raise ExportError(f"{lazy[0]}: has no size yet; call the model once with the example")
+    if torch.is_inference_mode_enabled() or any(one.is_inference() for one in model.parameters()):
+        raise ExportError("expected a model made and exported outside of torch.inference_mode(), in which PyTorch follows no gradients")
+    if meta := [name for name, one in [*model.named_parameters(), *model.named_buffers()] if one.is_meta]:
+        raise ExportError(f"{meta[0]}: has no values, as it is on the device meta; model.to_empty(device='cpu') and initial weights give some")
+    named, own = set(dict(model.named_parameters())), set(model.state_dict())
+    if renamed := sorted(named - own):
+        raise ExportError(f"{renamed[0]}: is not in state_dict() under its name, which a hook changes; remove the hook for the export")
+
+
+def _check_forward(model: torch.nn.Module, given: int) -> None:
     arguments = inspect.signature(model.forward).parameters.values()
     several = [one.name for one in arguments if one.kind is inspect.Parameter.VAR_POSITIONAL]
     if several and given >= len([one for one in arguments if one.kind is not inspect.Parameter.KEYWORD_ONLY]):
@@ -168,7 +185,10 @@ def _training(model: torch.nn.Module) -> Iterator[None]:
 def _arguments(example: Example) -> tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]:
     """Copies: torch.export takes arguments that are the same tensor for one input, without a word."""
     def copied_tensor(value: torch.Tensor) -> torch.Tensor:
-        return value.detach().clone() if isinstance(value, torch.Tensor) else value
+        if not isinstance(value, torch.Tensor):
+            raise ExportError(f"example: expected tensors, found {type(value).__name__}; let a module around the model fix arguments that "
+                              "are no tensors; torch.from_numpy makes tensors of arrays")
+        return value.detach().clone()
     if isinstance(example, Mapping):
         return (), {name: copied_tensor(value) for name, value in example.items()}
     if not isinstance(example, (torch.Tensor, Iterable)):

@@ -54,14 +54,15 @@ def _pow_of_values(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     return Node("exp", [scaled(graph, node, exponent, math.log(base))], {})
 
 
-def _gradient_at_limit(limit: Any) -> float:
-    x = torch.zeros((), requires_grad=True)
-    return float(torch.autograd.grad(x.clamp(min=limit), x)[0])
+def _gradient_at_limit(kind: Any) -> float:
+    with torch.inference_mode(False), torch.enable_grad():  # gaccd.export may first be called in no_grad()
+        x = torch.zeros((), requires_grad=True)
+        return float(torch.autograd.grad(x.clamp(min=kind(0.0)), x)[0])
 
 
 # Where a value is the limit the gradient of clamp differs between versions of PyTorch: 1 or 0, and 1 or half of it for a tensor.
-CLAMP = "clamp" if _gradient_at_limit(0.0) == 1 else "hardtanh"
-SHARES_WITH_LIMIT = _gradient_at_limit(torch.zeros(())) == 0.5
+CLAMP = "clamp" if _gradient_at_limit(float) == 1 else "hardtanh"
+SHARES_WITH_LIMIT = _gradient_at_limit(torch.tensor) == 0.5
 
 
 def _limits(op: str, least: str, most: str) -> Converter:

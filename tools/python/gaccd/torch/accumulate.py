@@ -112,7 +112,7 @@ class Accumulation:
 
     def __enter__(self) -> Accumulation:
         self._model.zero_grad(set_to_none=True)
-        self._versions = self._versions_now()
+        self._versions, self._marks = self._versions_now(), self._gradients()
         if register_step_hook is not None:
             self._step_hook = register_step_hook(self._notice_step)
         return self
