@@ -24,10 +24,10 @@ namespace gaccd {
 [[nodiscard]] CommTraffic UpdateTraffic(Sharding mode, const FlatLayout& layout,
                                         std::span<const int> ranks_of_nodes);
 
-// The same for a stage of pipelines, summed over its ranks, one of each pipeline: its gradients are
-// reduced over them; parameters of several stages are summed and broadcast in each pipeline, which
-// counts in equal parts for these stages. Without the messages of activations. kConfig: see
-// PartLayout().
+// The same for a stage of pipelines, summed over its ranks, one of each pipeline. Gradients are
+// reduced over them, unsharded with the padding; in each pipeline the norms of stages are gathered,
+// and parameters of several stages summed and broadcast, counted in equal parts for these stages.
+// Without the messages of activations. kConfig: see PartLayout().
 Result<CommTraffic> StageTraffic(Sharding mode, const FlatLayout& layout,
                                  const PipelineStage& stage, std::span<const int> ranks_of_nodes);
 

@@ -82,7 +82,7 @@ def _states_of_other_random() -> list[Any]:
 def difference_in_evaluation(reference: Reference, run: Callable[[], torch.Tensor], scale: float, uniform: bool) -> float:
     """The difference between evaluation and training of what `run` computes by the reference, where random numbers have their
     means, also those of torch.rand if `uniform`; 0.0: none, or others were drawn. ExportError: in training each call of forward
-    gives another result, as with a counter."""
+    gives another result, as with a counter, or draws numbers of Python's random or of numpy."""
     def seeded(seed: int) -> torch.Tensor:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
