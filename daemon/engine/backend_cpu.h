@@ -63,8 +63,8 @@ class CpuBackend final : public Backend {
   Status MicroStep(const BatchView& batch, MicroStepPosition place, std::int64_t first,
                    const float* row_gradients) override;
   [[nodiscard]] Status allocation_error() const override { return replica_->allocation_error(); }
-  Status PrepareSizes(const std::set<std::int64_t>& micro_batches) override {
-    return replica_->PrepareSizes(micro_batches);
+  Status PrepareSizes(const std::set<std::int64_t>& micro_batches, Recompute recompute) override {
+    return replica_->PrepareSizes(micro_batches, recompute);
   }
   Result<UpdateSums> Sums() override { return control_->sums; }
   Status SetSums(const UpdateSums& sums) override {

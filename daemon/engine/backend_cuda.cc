@@ -49,12 +49,12 @@ Status CudaBackend::MicroStep(const BatchView& batch, MicroStepPosition place, s
 }
 
 // Waits, as kernels and graphs on the GPU may still use the memory that is freed here.
-Status CudaBackend::PrepareSizes(const std::set<std::int64_t>& micro_batches) {
+Status CudaBackend::PrepareSizes(const std::set<std::int64_t>& micro_batches, Recompute recompute) {
   for (cudaStream_t stream : {context_->copy(), context_->compute(), context_->reduce()}) {
     GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(stream, "work before smaller micro-batches"));
   }
   if (reduction_ != nullptr) reduction_->StartRecording();
-  const Status prepared = replica_->PrepareSizes(micro_batches);
+  const Status prepared = replica_->PrepareSizes(micro_batches, recompute);
   LogNotes();
   allocation_error_ = IsShortage(prepared) ? prepared : Status::Ok();
   if (allocation_error_.ok()) return prepared;

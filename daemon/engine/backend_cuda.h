@@ -60,7 +60,7 @@ class CudaBackend final : public Backend {
   Status MicroStep(const BatchView& batch, MicroStepPosition place, std::int64_t first,
                    const float* row_gradients) override;
   [[nodiscard]] Status allocation_error() const override { return allocation_error_; }
-  Status PrepareSizes(const std::set<std::int64_t>& micro_batches) override;
+  Status PrepareSizes(const std::set<std::int64_t>& micro_batches, Recompute recompute) override;
   Status RunSegment(const BatchView& batch, std::int64_t micro_batch,
                     std::int64_t segment) override;
   Status RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment) override;

@@ -1,12 +1,18 @@
-// DividedSteps: the micro-steps of this rank. If the device has no memory for a micro-step, it runs
-// again in parts of half as many samples, with graphs prepared for that size in newly allocated
-// memory. Every prediction weighs 1/N whatever the micro-batch size, so the sums are the same up to
-// rounding, and other ranks are not involved. The smaller size is kept. Used by one thread.
+// DividedSteps: the micro-steps of this rank. If the device has no memory for them, graphs that
+// need less are prepared in newly allocated memory, and are kept. Other ranks are not involved.
 //
-// The shortage ends the run if parts would compute a different result (statistics over a
-// micro-batch or over the update, a loss or collective operations over several micro-batches,
-// ReplicaOptions::any_split),
-// after kMaxRetries retries, or with one sample left.
+// | micro-steps                                            | run again                          |
+// |--------------------------------------------------------|------------------------------------|
+// | whose parts have the same sums up to rounding, as every| in parts of half as many samples   |
+// | prediction weighs 1/N whatever the micro-batch size    |                                    |
+// | of one sample; with statistics of the micro-batch, a   | with Recompute::kBlocks: the same  |
+// | contrastive loss, or ReplicaOptions::any_split         | bits                               |
+// | with sums over the update, which keep the activations  | with Recompute::kBlocks, if the    |
+// | of all its samples, however they are divided           | memory is short before the first   |
+// |                                                        | update                             |
+//
+// The shortage ends the run after kMaxRetries retries, if the model has no blocks to recompute, or
+// if other ranks take part in a micro-step. Used by one thread.
 #pragma once
 
 #include <cstddef>
@@ -39,8 +45,8 @@ class DividedSteps {
     on_prepare_ = std::move(on_prepare);
   }
 
-  // Call once before the first update: retries with smaller sizes if the backend was made without
-  // memory for its micro-steps.
+  // Call once before the first update: retries if the backend was made without memory for its
+  // micro-steps.
   Status RetryAllocation();
   // Update `update` (from 0) begins.
   void Begin(std::int64_t update);
@@ -53,10 +59,13 @@ class DividedSteps {
   [[nodiscard]] std::span<const AllocationRetryRecord> retries() const { return retries_; }
 
  private:
-  // Halves the size after the allocation for `count` samples failed; `rest` samples of the
-  // micro-batch are not computed yet.
-  Status Halve(std::int64_t count, std::int64_t rest, Status failure);
-  [[nodiscard]] Status CheckRetry(std::int64_t count, const Status& failure) const;
+  // EngineChoice::refuses_memory: an error if it simulates one.
+  [[nodiscard]] Status RefusedForTest(std::int64_t count) const;
+  // Prepares graphs that need less memory after the allocation for `count` samples failed; `rest`
+  // samples of the micro-batch are not computed yet.
+  Status Reduce(std::int64_t count, std::int64_t rest, Status failure);
+  // Halves most_, or else sets recompute_; kConfig if neither is possible.
+  Status ReduceOnce(std::int64_t count, const Status& failure);
   // Sizes of the parts of the planned micro-batches and of `rest` samples.
   [[nodiscard]] std::set<std::int64_t> Sizes(std::int64_t rest) const;
   [[nodiscard]] std::int64_t PlannedBytes() const;
@@ -68,6 +77,7 @@ class DividedSteps {
   std::function<void(bool preparing)> on_prepare_ = [](bool) {};
   Backend& backend_;
   std::int64_t most_;  // maximum samples per micro-step
+  Recompute recompute_;
   std::int64_t step_ = 0;
   std::int64_t micro_step_ = 0;  // index of the next one
   std::vector<AllocationRetryRecord> retries_;

@@ -38,7 +38,8 @@ Result<std::uint64_t> Backend::DigestAllStages() {
   return Status(ErrorKind::kInternal, StrCat(device(), ": has no pipelines"));
 }
 
-Status Backend::PrepareSizes(const std::set<std::int64_t>& /*micro_batches*/) {
+Status Backend::PrepareSizes(const std::set<std::int64_t>& /*micro_batches*/,
+                             Recompute /*recompute*/) {
   return {ErrorKind::kInternal, StrCat(device(), ": cannot change its micro-batch sizes")};
 }
 

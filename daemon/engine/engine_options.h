@@ -37,8 +37,8 @@ struct EngineChoice {
   bool time_algorithms = false;  // see CudaNumerics::time_algorithms
   // folder in which timed algorithms are kept between runs; empty: not kept
   std::string choices_folder;
-  // For tests: called before each micro-step; true simulates a failed allocation for this many
-  // samples.
+  // For tests: called before each micro-step, or once before the first update if the model has sums
+  // over the update; true simulates a failed allocation for this many samples.
   std::function<bool(std::int64_t samples)> refuses_memory = nullptr;
   const CublasLtApi* cublaslt = nullptr;  // null: LoadCublasLt()
   DnnFactory dnn = nullptr;  // attention and convolutions in 16 bits; null: gaccd's own kernels

@@ -90,13 +90,18 @@ Status Replica::RetryAllocation(std::int64_t kept) {
 }
 
 // With a new context, as the old one holds the packed weights of the previous kernels.
-Status Replica::PrepareSizes(const std::set<std::int64_t>& micro_batches) {
+Status Replica::PrepareSizes(const std::set<std::int64_t>& micro_batches, Recompute recompute) {
   options_.micro_batches = micro_batches;
+  options_.recompute = recompute;
   graphs_ = {};
   training_kernels_.reset();
   evaluation_kernels_.reset();
   arena_ = {};
   scratch_ = {};
+  kept_arena_ = {};
+  kept_.clear();
+  update_sums_.clear();
+  limbs_.clear();
   GACCD_ASSIGN_OR_RETURN(context_, CpuContext::Create());
   GACCD_RETURN_IF_ERROR(PrepareGraphs());
   return ParametersChanged();

@@ -53,9 +53,10 @@ class Replica {
   // NoMemory() if the activations could not be allocated. Then every call that computes returns
   // this error until PrepareSizes() succeeds.
   [[nodiscard]] const Status& allocation_error() const { return allocation_error_; }
-  // Replaces the sizes for MicroStep(). Prepares all graphs and their memory again. After an error
-  // only the destructor may be called.
-  Status PrepareSizes(const std::set<std::int64_t>& micro_batches);
+  // Replaces the sizes for MicroStep() and ReplicaOptions::recompute. Prepares all graphs and their
+  // memory again. After an error only the destructor may be called. REQUIRES: no micro-batch is
+  // kept, neither of an update that runs segment by segment nor in a pipeline stage.
+  Status PrepareSizes(const std::set<std::int64_t>& micro_batches, Recompute recompute);
 
   // Call after parameters() changed, before the next micro-step or evaluation.
   Status ParametersChanged();

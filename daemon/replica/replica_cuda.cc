@@ -106,8 +106,9 @@ Status CudaReplica::Prepare(const CudaReplicaBuffers& buffers, const CudaStepHoo
   return model_.update_sums() > 0 || model_.stage() ? Status::Ok() : RecordAllSteps();
 }
 
-Status CudaReplica::PrepareSizes(const std::set<std::int64_t>& micro_batches) {
+Status CudaReplica::PrepareSizes(const std::set<std::int64_t>& micro_batches, Recompute recompute) {
   options_.micro_batches = micro_batches;
+  options_.recompute = recompute;
   notes_.clear();
   steps_.clear();
   segments_.clear();

@@ -85,7 +85,7 @@ class CudaReplica {
   // memory again. kOs if memory is short: then nothing can be computed and this may be called
   // again. REQUIRES: Prepare(); the GPU does no work of this object; the model has neither
   // collectives nor sums over the update.
-  Status PrepareSizes(const std::set<std::int64_t>& micro_batches);
+  Status PrepareSizes(const std::set<std::int64_t>& micro_batches, Recompute recompute);
 
   // Enqueues the copy of a batch (samples >= 1) into an input slot on `stream`. `batch` must stay
   // valid until the copy is done; with pinned memory this returns at once.

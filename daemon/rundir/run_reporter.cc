@@ -321,9 +321,12 @@ void RunReporter::Report(const AllocationRetryRecord& retry) {
   const std::string where =
       retry.step == 0 ? "before the first update"
                       : StrCat("in micro-step ", retry.micro_step, " of update ", retry.step);
-  LogWarning(StrCat("an allocation failed ", where, ": ", retry.reason,
-                    "; from here on it computes at most ", retry.samples, " samples at once, not ",
-                    retry.samples_before, ": the same updates, more slowly"));
+  const std::string smaller = retry.samples < retry.samples_before
+                                  ? StrCat("computes at most ", retry.samples,
+                                           " samples at once, not ", retry.samples_before)
+                                  : "recomputes blocks";
+  LogWarning(StrCat("an allocation failed ", where, ": ", retry.reason, "; from here on this rank ",
+                    smaller, ": the same updates, more slowly"));
 }
 
 void RunReporter::SetPhase(const char* phase, std::int64_t micro_step) {

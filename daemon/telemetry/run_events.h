@@ -129,7 +129,8 @@ struct MemoryRecord {
   }
 };
 
-// An allocation on one rank failed; its micro-batches run in parts from then on.
+// An allocation on one rank failed; from then on its micro-batches run in parts, or it recomputes
+// blocks.
 struct AllocationRetryRecord {
   static constexpr const char* kEvent = "allocation_retry";
 
@@ -140,6 +141,7 @@ struct AllocationRetryRecord {
   std::int64_t samples = 0;
   std::int64_t bytes_before = 0;
   std::int64_t bytes = 0;
+  bool recompute = false;  // from then on
   std::string reason;
 
   [[nodiscard]] std::string_view level() const { return "warning"; }
@@ -150,6 +152,7 @@ struct AllocationRetryRecord {
     fields("samples", retry.samples);
     fields("bytes_before", retry.bytes_before);
     fields("bytes", retry.bytes);
+    fields("recompute", retry.recompute);
     fields.Text("reason", retry.reason, kMaxMessage);
   }
 };

@@ -232,9 +232,9 @@ void TrainingRun::Conclude(const TrainingSummary& summary) const {
                                 " skipped: no label of them counts"));
   }
   if (summary.allocation_retries > 0) {
-    reporter.LogAndPrint(
-        StrCat("failed allocations after which a rank took smaller micro-batches: ",
-               summary.allocation_retries, " (allocation_retry in ev/ of the run folder)"));
+    reporter.LogAndPrint(StrCat(
+        "failed allocations after which a rank used less memory: ", summary.allocation_retries,
+        " (allocation_retry in ev/ of the run folder)"));
   }
   if (!summary.metrics.empty()) reporter.LogAndPrint("test " + MetricsText(summary.metrics, " "));
   const bool asked = flags_.save_weights || job_.evaluation.keep_best;

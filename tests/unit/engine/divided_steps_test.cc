@@ -1,4 +1,5 @@
-// Micro-steps for which there was no memory: in parts they are the same update, on this rank alone.
+// Micro-steps for which there was no memory: in parts, or with recomputed blocks, they are the same
+// update, on this rank alone.
 #include "daemon/engine/divided_steps.h"
 
 #include <gmock/gmock.h>
@@ -46,8 +47,9 @@ class PartsBackend : public FakeBackend {
     return {};
   }
   [[nodiscard]] Status allocation_error() const override { return allocation_error_; }
-  Status PrepareSizes(const std::set<std::int64_t>& sizes) override {
+  Status PrepareSizes(const std::set<std::int64_t>& sizes, Recompute recompute) override {
     sizes_ = sizes;
+    recomputes = recompute == Recompute::kBlocks;
     allocation_error_ = {};
     if (short_preparations-- > 0) allocation_error_ = {ErrorKind::kOs, "none for these sizes"};
     return {};
@@ -59,6 +61,7 @@ class PartsBackend : public FakeBackend {
   std::set<int> fails;  // calls, from 1
   int calls = 0;
   int short_preparations = 0;
+  bool recomputes = false;
   std::vector<std::int64_t> ids;
   std::vector<MicroStepPosition> places;
 
@@ -149,7 +152,8 @@ TEST(DividedStepsTest, FailsAfterThreeRetriesOrWithOneSample) {
   PartsBackend small({2});
   small.fails = {1, 2};
   DividedSteps few(ModelOfFakes(), {{2}}, nullptr, small);
-  EXPECT_THAT(RunParts(few, {2}), IsError(ErrorKind::kConfig, "one sample is not divided"));
+  EXPECT_THAT(RunParts(few, {2}), IsError(ErrorKind::kConfig, "one sample is not divided",
+                                          "nor by recomputing blocks, as the model has none"));
   EXPECT_EQ(few.retries().size(), 1U);
 }
 
@@ -166,20 +170,47 @@ TEST(DividedStepsTest, DoesNotRetryOtherErrors) {
   EXPECT_TRUE(steps.retries().empty());
 }
 
-TEST(DividedStepsTest, DoesNotDivideIfPartsChangeResult) {
+TEST(DividedStepsTest, RecomputesBlocksIfPartsChangeResult) {
   const std::vector<std::pair<EngineCase, std::string>> cases = {
       {{.stats = BatchStatistics::kWindow}, "WINDOW"},
       {{.stats = BatchStatistics::kMicro}, "MICRO"},
-      {{.loss = LossKind::kContrastive}, "contrastive"},
-      {{.collectives = true, .evaluate = false}, "other ranks"}};
+      {{.loss = LossKind::kContrastive}, "contrastive"}};
   for (const auto& [test, why] : cases) {
+    SCOPED_TRACE(why);
     PartsBackend backend({8});
     backend.fails = {1};
     const Model model = MakeCaseModel(test);
     DividedSteps steps(model, {{8}}, nullptr, backend);
-    EXPECT_THAT(RunParts(steps, {8}), IsError(ErrorKind::kConfig, "none for 8", why));
-    EXPECT_TRUE(steps.retries().empty()) << why;
+    ASSERT_OK(RunParts(steps, {8}));
+    EXPECT_EQ(backend.ids.size(), 8U);
+    EXPECT_TRUE(backend.recomputes);
+    ASSERT_EQ(steps.retries().size(), 1U);
+    EXPECT_EQ(steps.retries()[0].samples, 8);
+    EXPECT_TRUE(steps.retries()[0].recompute);
+    backend.fails = {3};
+    EXPECT_THAT(RunParts(steps, {8}),
+                IsError(ErrorKind::kConfig, "none for 8", why, "recomputed already"));
   }
+}
+
+TEST(DividedStepsTest, RecomputesBlocksOfOneSample) {
+  PartsBackend backend({2});
+  backend.fails = {1, 2};
+  const Model model = MakeCaseModel({.widths = {1, 20, 5}});
+  DividedSteps steps(model, {{2}}, nullptr, backend);
+  ASSERT_OK(RunParts(steps, {2}));
+  ASSERT_EQ(steps.retries().size(), 2U);
+  EXPECT_FALSE(steps.retries()[0].recompute);
+  EXPECT_TRUE(steps.retries()[1].recompute);
+}
+
+TEST(DividedStepsTest, DoesNotRetryWithCollectives) {
+  PartsBackend backend({8});
+  backend.fails = {1};
+  const Model model = MakeCaseModel({.collectives = true, .evaluate = false});
+  DividedSteps steps(model, {{8}}, nullptr, backend);
+  EXPECT_THAT(RunParts(steps, {8}), IsError(ErrorKind::kConfig, "none for 8", "other ranks"));
+  EXPECT_TRUE(steps.retries().empty());
 }
 
 // What the ranks of a case find; `refuses` is asked on one of them.
@@ -193,13 +224,15 @@ DividedRun RunRefused(const EngineCase& test, int refused_rank,
   const auto ranks = static_cast<std::size_t>(test.ranks);
   DividedRun all{{ranks, Status(ErrorKind::kInternal, "did not run")},
                  std::vector<std::size_t>(ranks)};
+  const ProgramGenerator program =
+      SelectProgramGenerator(test.loss, MakeCaseModel(test).update_sums());
   (void)RunThreadRanks(test.ranks, {}, [&](Communicator& comm) {
     const auto rank = static_cast<std::size_t>(comm.rank());
     EngineChoice choice;
     if (comm.rank() == refused_rank) choice.refuses_memory = refuses;
     const auto update = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
                             const UpdateSettings& settings) {
-      Status done = RunUpdate(engine, batches, PlainAccumulation(plan), settings);
+      Status done = RunUpdate(engine, batches, program(plan), settings);
       all.retries[rank] = engine.divided_steps().retries().size();
       return done;
     };
@@ -282,6 +315,36 @@ TEST_P(DividedEngineTest, TrainsTheSameWhereverAllocationFails) {
   }
 }
 
+// What is not divided is computed again from recomputed blocks: the same bits, and the other ranks
+// take part in as many sums.
+TEST(DividedEngineTest, RecomputesOnOneRankWhatIsNotDivided) {
+  const EngineCase ragged{.ranks = 3, .micro = 5, .target = 37, .updates = 3, .tail = 4};
+  std::vector<EngineCase> cases(6, ragged);
+  cases[0].stats = BatchStatistics::kWindow;
+  cases[1].stats = BatchStatistics::kGhost;
+  cases[2].stats = BatchStatistics::kMicro;
+  cases[3].loss = LossKind::kContrastive;
+  cases[3].evaluate = false;
+  cases[4].bits = Bits::kAnySplit;
+  cases[5].bits = Bits::kAnySplit;
+  cases[5].stats = BatchStatistics::kWindow;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const DividedRun plain = RunRefused(cases[i], -1, nullptr);
+    for (const int rank : {0, 2}) {
+      SCOPED_TRACE(StrCat("case ", i, ", rank ", rank));
+      int asked = 0;
+      const DividedRun found =
+          RunRefused(cases[i], rank, [&](std::int64_t) { return ++asked == 1; });
+      for (std::size_t r = 0; r < found.runs.size(); ++r) {
+        ExpectSameRun(found.runs[r], plain.runs[r]);
+        ASSERT_OK(found.runs[r]);
+        EXPECT_EQ(found.runs[r]->digest, plain.runs[r]->digest);
+        EXPECT_EQ(found.retries[r], static_cast<int>(r) == rank ? 1U : 0U);
+      }
+    }
+  }
+}
+
 TEST(DividedEngineTest, RankWithoutMemoryEndsAllWithAdvice) {
   const EngineCase test{.ranks = 3, .micro = 40, .target = 120, .updates = 3};
   const DividedRun found = RunRefused(test, 1, [](std::int64_t) { return true; });
@@ -321,34 +384,53 @@ class AddressSpaceLimit {
   rlimit before_{};
 };
 
-// Nothing is injected: the system refuses the activations of the whole micro-batch.
-TEST(DividedEngineTest, ReportsActivationsRefusedAtStart) {
-  if (kSanitized) GTEST_SKIP() << "sanitizers reserve terabytes of address space";
-  const EngineCase test{
-      .micro = 2048, .target = 4096, .updates = 2, .widths = {4, 8192, 5}, .evaluate = false};
+// Nothing is injected: the system refuses the activations of the whole micro-batch, and has memory
+// for `half` of it, or else for recomputed blocks.
+void ExpectRetryAtStart(const EngineCase& test, bool half) {
   const DividedRun plain = RunRefused(test, -1, nullptr);
-  const auto planned = [&](std::int64_t micro) {
+  const auto plan = [&](std::int64_t micro, Recompute recompute) {
     const EngineOptions options{.replica = {.micro_batches = {micro},
-                                            .micro_steps_per_update = 2,
-                                            .effective_batch = 4096,
-                                            .rank_samples = 4096},
+                                            .micro_steps_per_update = test.target / test.micro,
+                                            .effective_batch = test.target,
+                                            .rank_samples = test.target,
+                                            .recompute = recompute},
                                 .optimizer = test.optimizer};
     return ValueOrThrow(PlanEngineMemory(MakeCaseModel(test), options)).host_bytes;
   };
-  const std::int64_t half = planned(1024);
-  ASSERT_GT(planned(2048) - half, std::int64_t{30} << 20);
-  std::size_t retries = 0;
-  AddressSpaceLimit limit((planned(2048) + half) / 2);
+  const std::int64_t whole = plan(test.micro, Recompute::kNone);
+  const std::int64_t less =
+      half ? plan(test.micro / 2, Recompute::kNone) : plan(test.micro, Recompute::kBlocks);
+  ASSERT_GT(whole - less, std::int64_t{30} << 20);
+  std::vector<AllocationRetryRecord> retries;
+  AddressSpaceLimit limit((whole + less) / 2);
   const auto comm = MakeSingle();
-  const auto update = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
+  const ProgramGenerator program =
+      SelectProgramGenerator(test.loss, MakeCaseModel(test).update_sums());
+  const auto update = [&](Engine& engine, Prefetcher& batches, const Plan& of_update,
                           const UpdateSettings& settings) {
-    retries = engine.divided_steps().retries().size();
-    return RunUpdate(engine, batches, PlainAccumulation(plan), settings);
+    const auto found = engine.divided_steps().retries();
+    retries.assign(found.begin(), found.end());
+    return RunUpdate(engine, batches, program(of_update), settings);
   };
   const auto found =
       RunEngine(*comm, test, {}, {.before_updates = [&] { limit.Lift(); }, .update = update});
   ExpectSameRun(found, plain.runs[0]);
-  EXPECT_EQ(retries, 1U);
+  ASSERT_EQ(retries.size(), 1U);
+  EXPECT_EQ(retries[0].samples, half ? test.micro / 2 : test.micro);
+  EXPECT_EQ(retries[0].recompute, !half);
+  EXPECT_LT(retries[0].bytes, retries[0].bytes_before);
+}
+
+TEST(DividedEngineTest, ReportsActivationsRefusedAtStart) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers reserve terabytes of address space";
+  const EngineCase test{.micro = 2048, .target = 4096, .updates = 2, .evaluate = false};
+  EngineCase wide = test;
+  wide.widths = {4, 8192, 5};
+  ExpectRetryAtStart(wide, /*half=*/true);
+  EngineCase window = test;
+  window.widths = {4, 512, 512, 512, 512, 512, 5};
+  window.stats = BatchStatistics::kWindow;
+  ExpectRetryAtStart(window, /*half=*/false);
 }
 
 }  // namespace

@@ -104,7 +104,7 @@ TEST(Trainer, RankWithoutMemoryEndsRunWithAdvice) {
                               tests::ChoiceForRank(training, comm.rank()), nullptr, &trained);
     return mine;
   });
-  EXPECT_THAT(first, IsError(ErrorKind::kConfig, "update 1", "one sample is not divided"));
+  EXPECT_THAT(first, IsError(ErrorKind::kConfig, "update 1", "less memory was tried 3 times"));
   for (const std::size_t rank : {0U, 2U}) {
     EXPECT_THAT(trained.status[rank], HasKind(ErrorKind::kUnavailable));
   }
