@@ -34,6 +34,9 @@ class GraphLosses(ExportTest):
             "log cosh": lambda y, t: torch.log(torch.cosh(y - t)).mean(1),
             "quantile": lambda y, t: torch.maximum(0.9 * (t - y), 0.1 * (y - t)).mean(1),
             "poisson": lambda y, t: F.poisson_nll_loss(y, t, reduction="none").mean(1),
+            "gaussian": lambda y, t: F.gaussian_nll_loss(y, t, y.exp().flip(1), reduction="none").mean(1),
+            "gaussian with small variances": lambda y, t: F.gaussian_nll_loss(y, t, y.relu() ** 2, full=True, eps=0.01, reduction="none").sum(1),
+            "gaussian with one variance": lambda y, t: F.gaussian_nll_loss(y, t, y[:, :1].exp(), reduction="none").mean(1),
             "cosine": lambda y, t: 1 - F.cosine_similarity(y, t, dim=1),
             "triplet": lambda y, t: F.triplet_margin_loss(y, t, t.flip(1), reduction="none")}, torch.zeros(2, 5))
 
@@ -196,6 +199,24 @@ class GraphLosses(ExportTest):
             gaccd_export.export(WithLoss(mse), torch.zeros(2, 6), "")
         for value, found in (([0.0] * 6, "list"), (torch.zeros(2, 6).numpy(), "ndarray"), (True, "bool"), (None, "NoneType")):
             self.assertIn(f"expected tensors, found {found}", self.refusal_of(WithLoss(mse), {"features": torch.zeros(2, 6), "targets": value}))
+
+    def test_outputs_parameters_and_arguments_that_cannot_be_trained(self):
+        class Net(torch.nn.Module):
+            def __init__(self, more=None, last=lambda y: y):
+                super().__init__()
+                self.net, self.more, self.last = torch.nn.Linear(6, 5), more, last
+
+            def forward(self, x, **others):
+                return self.last(self.net(x))
+        x = torch.zeros(2, 6)
+        for model, example, text in (
+                (Net(last=lambda y: y > 0), x, "floating-point numbers, found torch.bool"),
+                (Net(last=lambda y: y.argmax(1)), x, "floating-point numbers, found torch.int64"),
+                (Net(torch.nn.Linear(3, 0)), x, "more.weight: expected parameters with values, found the shape [0, 3]"),
+                (Net(torch.nn.BatchNorm1d(5, momentum=None)), x, "more: momentum: expected a number in (0, 1], found None"),
+                (Net(), {"x": x, "y": x}, "y: expected an argument of forward with this name, found x, others")):
+            with self.subTest(text=text):
+                self.assertIn(text, self.refusal_of(model, example))
 
     def test_what_is_no_model_of_its_own(self):
         net, x = torch.nn.Sequential(torch.nn.Linear(6, 5)), torch.zeros(2, 6)

@@ -380,6 +380,8 @@ class Samples(unittest.TestCase):
         self.assertEqual(self.plan(4, 5, 27, rounding="ceil").effective_batch, 40)
         with self.assertRaisesRegex(self.gaccd.GaccdError, "--micro-batch=0: must be at least 1"):
             self.plan(1, 0, 1)
+        with self.assertRaisesRegex(self.gaccd.GaccdError, "expected the program 'no-such' on the PATH"):
+            self.gaccd.plan(nodes=1, gpus_per_node=1, micro_batch=1, target=1, gaccd="no-such")
 
     def test_hosts_of_different_speed(self):
         plan = self.gaccd.plan(nodes=3, gpus_per_node=2, micro_batch=4, target=37, speed="n[1-2]:1,n3:0.25",
@@ -428,6 +430,15 @@ class Samples(unittest.TestCase):
             longer.load_state_dict(short.state_dict())
         with self.assertRaisesRegex(self.gaccd.GaccdError, "below 3, found 3"):
             self.module.ExactBatches(50, self.plan(3, 2, 16), 3)
+        with self.assertRaisesRegex(ValueError, "expected the result of state_dict.., found no 'updates' among \\['a'\\]"):
+            longer.load_state_dict({"a": 1})
+        for number in (0, longer.total + 1):
+            with self.assertRaisesRegex(IndexError, f"from 1 to {longer.total}, found {number}"):
+                longer.at(number)
+        with self.assertRaisesRegex(TypeError, "expected the result of gaccd.plan.., found 16"):
+            self.module.ExactBatches(50, 16, 3)
+        size = type("Integer", (), {"__index__": lambda self: 50})()  # as those of numpy
+        self.assertEqual(self.module.ExactBatches(size, self.plan(3, 2, 16), 1).total, 4)
 
     def test_an_update_that_is_not_iterated_to_its_end_does_not_affect_the_next(self):
         from torch.utils.data import DataLoader

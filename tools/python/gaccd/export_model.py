@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import os
 from typing import Any, Iterable, Iterator, Mapping, Sequence, Union
 
@@ -50,7 +51,7 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
     if samples < 2 or any(not t.dim() or t.shape[0] != samples for t in tensors):
         raise ExportError("example: expected tensors of the same samples, at least 2, in their first dimension, "
                           f"found {[tuple(t.shape) for t in tensors]}")
-    _check_forward(model, len(args))
+    _check_forward(model, len(args), kwargs)
     builder = _build(model, args, kwargs, inputs or {})
     _check_output(builder)
     reference = Reference(model, lambda found: next(iterate_outputs(found)))
@@ -81,14 +82,23 @@ def _check_model(model: torch.nn.Module) -> None:
         raise ExportError("expected a model made and exported outside of torch.inference_mode(), in which PyTorch follows no gradients")
     if meta := [name for name, one in [*model.named_parameters(), *model.named_buffers()] if one.is_meta]:
         raise ExportError(f"{meta[0]}: has no values, as it is on the device meta; model.to_empty(device='cpu') and initial weights give some")
+    if empty := [name for name, one in model.named_parameters() if not one.numel()]:
+        raise ExportError(f"{empty[0]}: expected parameters with values, found the shape {list(model.get_parameter(empty[0]).shape)}; "
+                          "remove it from the model")
+    for name, one in model.named_modules():
+        if isinstance(one, torch.nn.modules.batchnorm._BatchNorm) and one.track_running_stats and one.momentum is None:
+            raise ExportError(f"{name}: momentum: expected a number in (0, 1], found None (the mean over all updates); PyTorch's default is 0.1")
     named, own = set(dict(model.named_parameters())), set(model.state_dict())
     if renamed := sorted(named - own):
         raise ExportError(f"{renamed[0]}: is not in state_dict() under its name, which a hook changes; remove the hook for the export")
 
 
-def _check_forward(model: torch.nn.Module, given: int) -> None:
-    arguments = inspect.signature(model.forward).parameters.values()
+def _check_forward(model: torch.nn.Module, given: int, named: Iterable[str]) -> None:
+    arguments = list(inspect.signature(model.forward).parameters.values())
     several = [one.name for one in arguments if one.kind is inspect.Parameter.VAR_POSITIONAL]
+    if unnamed := [name for name in named if name not in {one.name for one in arguments if one.kind not in (
+            inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)}]:
+        raise ExportError(f"{unnamed[0]}: expected an argument of forward with this name, found {', '.join(one.name for one in arguments)}")
     if several and given >= len([one for one in arguments if one.kind is not inspect.Parameter.KEYWORD_ONLY]):
         raise ExportError(f"forward(*{several[0]}): expected an argument with a name for each input, which names its data")
 
@@ -135,11 +145,27 @@ def _check_names(named: list[Input], inputs: Mapping[str, str], tensors: Mapping
 
 
 def _check_output(builder: GraphBuilder) -> None:
+    if not (dtype := builder.output_node.meta["val"].dtype).is_floating_point:
+        raise ExportError(f"expected a prediction of floating-point numbers, found {dtype}; loss and metrics need the values before they are "
+                          "compared or rounded")
     shape = builder.shape(builder.output_node)
     if len(shape) not in (1, 2, 3):
         raise ExportError(f"expected a prediction [samples], [samples, values] or [samples, tokens, values], found {len(shape)} dimensions, "
                           f"{[size if isinstance(size, int) else 'N' for size in shape]}; of classes of pixels, as in segmentation, let a "
                           "module around it give y.flatten(2).transpose(1, 2), whose labels are an array [samples, pixels]; of numbers, y.flatten(1)")
+
+
+def _gaussian_nll(x: torch.Tensor, target: torch.Tensor, var: torch.Tensor | float, full: bool = False, eps: float = 1e-6,
+                  reduction: str = "mean") -> torch.Tensor:
+    """torch's gaussian_nll_loss without its check of the values of `var`, which torch.export cannot follow. As there, small
+    ones are replaced by eps but get the gradient."""
+    if isinstance(var, float):
+        var = torch.full_like(x, var)
+    if var.dim() == x.dim() - 1:
+        var = var.unsqueeze(-1)
+    var = torch.where(var < eps, var - var.detach() + eps, var)
+    losses = 0.5 * (var.log() + (x - target) ** 2 / var) + (0.5 * math.log(2 * math.pi) if full else 0)
+    return losses.mean() if reduction == "mean" else losses.sum() if reduction == "sum" else losses
 
 
 @contextlib.contextmanager
@@ -153,6 +179,7 @@ def _training(model: torch.nn.Module) -> Iterator[None]:
         config = getattr(module, "config", None)
         if getattr(config, "use_cache", None) is True:
             configs[id(config)] = config
+    gaussian_nll, torch.nn.functional.gaussian_nll_loss = torch.nn.functional.gaussian_nll_loss, _gaussian_nll
     layers, detect = torch.nn.modules.transformer, torch.nn.modules.transformer._detect_is_causal_mask
     layers._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
     to = torch.nn.Module.to
@@ -174,6 +201,7 @@ def _training(model: torch.nn.Module) -> Iterator[None]:
         yield
     finally:
         layers._detect_is_causal_mask, torch.nn.Module.to = detect, to
+        torch.nn.functional.gaussian_nll_loss = gaussian_nll
         for module, training, inplace in was:
             module.training = training
             if inplace is not None:

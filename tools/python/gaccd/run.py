@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any, Iterator, Sequence, Union
 PathLike = Union[str, "os.PathLike[str]"]
 END_STATES = ("done", "failed")
 NOT_REQUEUED = (93, 130)  # exit codes: the file STOP, Ctrl-C twice
+NO_PROGRAM = 127  # exit code of a shell
 
 
 class GaccdError(Exception):
@@ -32,6 +35,9 @@ class RunFailed(Exception):
 
 def call(command: Sequence[str], codes: Sequence[int] = (0,), cwd: PathLike | None = None) -> str:
     """Returns the standard output of a program; GaccdError if its exit code is not in `codes`."""
+    if shutil.which(command[0]) is None:
+        raise GaccdError(command, NO_PROGRAM, f"expected the program {command[0]!r} on the PATH or as a path to it (argument gaccd=), "
+                                              f"found none on {socket.gethostname()}")
     done = subprocess.run(command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     if done.returncode not in codes:
         raise GaccdError(command, done.returncode, done.stderr)

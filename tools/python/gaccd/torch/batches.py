@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import zlib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -62,11 +63,13 @@ class ExactBatches:
 
     def __init__(self, dataset: Sized | int, plan: Plan, rank: int, seed: int = 1, *, epochs: int = 1,
                  max_updates: int = 0, last_cycle: str = "update", shuffle: bool = True) -> None:
+        if not isinstance(plan, Plan):
+            raise TypeError(f"plan: expected the result of gaccd.plan(), found {plan!r}")
         self.plan, self.rank, self.done, self._ended = plan, rank, 0, False
         self._plans = {plan.effective_batch: plan}
         self._iterator: Iterator[Any] | None = None  # of updates(), if it was given one
         self._taken: int | None = 0  # updates whose micro-batches were loaded; None within an update
-        self._size = size = dataset if isinstance(dataset, int) else len(dataset)
+        self._size = size = len(dataset) if isinstance(dataset, Sized) else operator.index(dataset)
         self._identity = {"dataset_size": size, "batch": plan.effective_batch, "seed": seed, "shuffle": shuffle,
                           "last_cycle": last_cycle}
         run = json.dumps([self._identity, epochs, max_updates, plan.world, plan.speeds], default=int)
@@ -95,6 +98,8 @@ class ExactBatches:
 
     def at(self, number: int) -> Update:
         """An update of the run, from 1."""
+        if not 1 <= number <= getattr(self, "total", number):
+            raise IndexError(f"expected an update from 1 to {self.total}, found {number}")
         chunk, place = divmod(number - 1, self._chunk)
         if chunk not in self._chunks:
             oldest = self.done // self._chunk
@@ -168,6 +173,8 @@ class ExactBatches:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """ValueError for the state of another run: another data set size, batch, seed or order, or a run length for
         which its last update had another number of samples, so that some would be lost or used twice."""
+        if missing := [name for name in ("updates", "samples", *self._identity) if name not in state]:
+            raise ValueError(f"expected the result of state_dict(), found no {missing[0]!r} among {sorted(state)}")
         for name, expected in self._identity.items():
             if state[name] != expected:
                 raise ValueError(f"the state belongs to another run: expected {name} {expected}, found {state[name]}")
