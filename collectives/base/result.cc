@@ -1,5 +1,8 @@
 #include "collectives/base/result.h"
 
+#include <cstdio>
+#include <cstdlib>
+
 #include "collectives/base/strings.h"
 
 namespace gaccd {
@@ -42,6 +45,12 @@ void Status::Delete(const Error* error) { delete error; }
 
 Status NoValue() {
   return {ErrorKind::kInternal, "a result: expected a value or an error, found neither"};
+}
+
+void AbortWithoutValue(const Status& status) {
+  std::fprintf(stderr, "gaccd: a result was read without a check for its error (%s): %s\n",
+               std::string(ErrorKindName(status.kind())).c_str(), status.message().c_str());
+  std::abort();
 }
 
 Status Status::WithContext(std::string_view what) const {

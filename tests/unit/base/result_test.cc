@@ -2,6 +2,7 @@
 
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 
 #include <memory>
 #include <stdexcept>
@@ -164,6 +165,20 @@ TEST(StatusMatchers, RequiresEveryPartOfMessage) {
   EXPECT_THAT(failed, Not(IsError(ErrorKind::kData, "3", "found 1")));
   EXPECT_THAT(failed, Not(IsError(ErrorKind::kData, "3", Not(HasSubstr("2")))));
   EXPECT_THAT(Status::Ok(), Not(IsError(ErrorKind::kData, "")));
+}
+
+TEST(ResultTest, ReadWithoutValueAborts) {
+  const auto read = [](const auto& access) {
+    prctl(PR_SET_DUMPABLE, 0);
+    Result<std::string> failed = Status(ErrorKind::kIo, "no such file");
+    (void)access(failed);
+  };
+  const auto dies = testing::KilledBySignal(SIGABRT);
+  constexpr const char* kText = "without a check for its error \\(io\\): no such file";
+  EXPECT_EXIT(read([](auto& failed) { return failed->size(); }), dies, kText);
+  EXPECT_EXIT(read([](auto& failed) { return (*failed).size(); }), dies, kText);
+  EXPECT_EXIT(read([](auto& failed) { return std::move(failed).value().size(); }), dies, kText);
+  EXPECT_EXIT(read([](const auto& failed) { return *failed; }), dies, kText);
 }
 
 TEST(StatusMatchers, ErrorFailsTest) {
