@@ -66,7 +66,8 @@ Result<ClassNames> ReadClassNames(const Job& job) {
   std::vector<std::string> files;
   std::vector<std::string> folders;
   for (const SourceSpec& source : {data.train, data.eval.value_or(SyntheticSpec{})}) {
-    if (const auto* images = std::get_if<ImagesSpec>(&source)) folders.push_back(images->path);
+    const auto* images = std::get_if<ImagesSpec>(&source);
+    if (images != nullptr && !images->labels) folders.push_back(images->path);
     const auto* tokens = std::get_if<TokensSpec>(&source);
     if (tokens == nullptr) continue;
     if (tokens->labels) files.push_back(*tokens->labels);
@@ -96,7 +97,8 @@ Result<ClassNames> ReadClassNames(const Job& job) {
 }
 
 ClassNames JobClassNames(const DataSpec& data, std::string from) {
-  return {data.class_name, std::move(from), std::holds_alternative<ImagesSpec>(data.train)};
+  const auto* images = std::get_if<ImagesSpec>(&data.train);
+  return {data.class_name, std::move(from), images != nullptr && !images->labels};
 }
 
 ClassNames ReadWeightsClassNames(const std::string& path,

@@ -123,7 +123,9 @@ Status RunDataCommand(const Flags& flags) {
   GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
   const auto* source = std::get_if<ImagesSpec>(&job.data.train);
   if (source == nullptr) {
-    return {ErrorKind::kConfig, "data.train: expected the source images, found another"};
+    return {ErrorKind::kConfig,
+            "data.train: expected the source images, found another (IDX files and NumPy arrays are "
+            "images { path: .. labels: .. }, too)"};
   }
   const BadRecordRules rules;
   GACCD_ASSIGN_OR_RETURN(auto images,

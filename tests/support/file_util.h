@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +22,12 @@ namespace gaccd {
 
 inline std::span<const std::byte> AsBytes(std::string_view text) {
   return std::as_bytes(std::span(text));
+}
+
+inline std::string ContentOfFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file.good()) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 template <typename T>

@@ -77,6 +77,11 @@ void ToRgb(Image& image) {
 
 }  // namespace
 
+void ConvertChannels(Image& image, std::int64_t channels) {
+  if (image.channels == 3 && channels == 1) ToGrey(image);
+  if (image.channels == 1 && channels == 3) ToRgb(image);
+}
+
 Status CheckImageSize(std::int64_t height, std::int64_t width, std::int64_t max_pixels) {
   if (height >= 1 && width >= 1 && height <= max_pixels / width) return Status::Ok();
   return {ErrorKind::kData,
@@ -96,8 +101,7 @@ Result<ImagePart> DecodeImagePart(const std::string& name, std::span<const std::
                                   std::int64_t max_pixels) {
   Result<ImagePart> part = Decode(file, {needed, whole_file, max_pixels});
   if (!part.ok()) return part.status().WithContext(name);
-  if (part->image.channels == 3 && channels == 1) ToGrey(part->image);
-  if (part->image.channels == 1 && channels == 3) ToRgb(part->image);
+  ConvertChannels(part->image, channels);
   return part;
 }
 

@@ -25,6 +25,8 @@ Result<Image> DecodeWebp(std::span<const std::byte> file, std::int64_t max_pixel
 
 // kData for sizes below 1 and for more than max_pixels.
 Status CheckImageSize(std::int64_t height, std::int64_t width, std::int64_t max_pixels);
+// To grey or RGB, as DecodeImagePart().
+void ConvertChannels(Image& image, std::int64_t channels);
 // An image of zeros. Errors as above.
 Result<Image> MakeImage(std::int64_t height, std::int64_t width, std::int64_t channels,
                         std::int64_t max_pixels);

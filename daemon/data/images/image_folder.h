@@ -17,10 +17,10 @@ namespace gaccd {
 Result<std::vector<std::string>> ListClassFolders(const std::string& path);
 
 struct ImageFile {
-  std::string path;  // for members of a tar file: path within it
+  std::string path;  // for members of a tar file: path within it; in an array: empty
   std::int32_t label = 0;
-  std::int32_t shard = -1;  // index of the tar file; -1: a plain file
-  std::int64_t offset = 0;  // in the tar file
+  std::int32_t shard = -1;  // index of the tar file or array; -1: a plain file
+  std::int64_t offset = 0;  // in the tar file; in an array: index of the image
   std::int64_t bytes = 0;
 };
 

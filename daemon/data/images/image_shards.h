@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collectives/base/result.h"
+#include "daemon/data/images/image_arrays.h"
 #include "daemon/data/images/image_folder.h"
 #include "daemon/data/mapped_file.h"
 
@@ -43,7 +44,8 @@ struct Shard {
 
 struct ImageShards {
   std::vector<Shard> shards;
-  std::vector<ImageFile> images;  // shard by shard
+  std::vector<ImageArray> arrays;  // in place of tar files
+  std::vector<ImageFile> images;   // shard by shard
   std::vector<DamagedLabel> damaged;
 };
 

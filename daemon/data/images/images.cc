@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -48,8 +49,56 @@ std::string FoldersText(const std::vector<std::string>& names) {
   return names.size() > kShown ? text + ", ..." : text;
 }
 
+// Files by the text for the '*', or one.
+Result<std::map<std::string, std::string>> FindFiles(const std::string& path,
+                                                     const OpenContext& opening) {
+  if (IsPattern(path)) return MatchFiles(path, opening.folder);
+  GACCD_ASSIGN_OR_RETURN(std::string found, opening.Locate(path));
+  return std::map<std::string, std::string>{{"", std::move(found)}};
+}
+
+// Appends the images of an array and their labels.
+Status AddArray(const std::string& images_path, const std::string& labels_path,
+                std::int64_t classes, NodeShare* share, ImageShards* files) {
+  GACCD_ASSIGN_OR_RETURN(ImageArray images, LoadImageArray(images_path, share));
+  GACCD_ASSIGN_OR_RETURN(const auto labels, LoadImageLabels(labels_path, images, share));
+  const auto array = static_cast<std::int32_t>(files->arrays.size());
+  for (std::int64_t i = 0; i < images.samples(); ++i) {
+    std::int64_t label = labels[static_cast<std::size_t>(i)];
+    if (label < 0 || label >= classes) {
+      files->damaged.push_back(
+          {std::ssize(files->images),
+           {ErrorKind::kData, StrCat(labels_path, ": expected labels in [0, ", classes, "), found ",
+                                     label, " (sample ", i, ")")}});
+      label = 0;
+    }
+    files->images.push_back(
+        {.path = "", .label = static_cast<std::int32_t>(label), .shard = array, .offset = i});
+  }
+  files->arrays.push_back(std::move(images));
+  return Tick(share);
+}
+
+Result<ImageShards> OpenArrays(const ImagesSpec& source, const OpenContext& opening) {
+  GACCD_ASSIGN_OR_RETURN(const auto images, FindFiles(source.path, opening));
+  GACCD_ASSIGN_OR_RETURN(const auto labels, FindFiles(*source.labels, opening));
+  ImageShards files;
+  for (const auto& [text, path] : images) {
+    const auto found = labels.find(text);
+    if (found == labels.end() || labels.size() != images.size()) {
+      return Status(ErrorKind::kData,
+                    StrCat("'", *source.labels, "': expected a file for each of the ",
+                           images.size(), " of '", source.path, "', found ", labels.size(),
+                           found == labels.end() ? StrCat(", none for '", path, "'") : ""));
+    }
+    GACCD_RETURN_IF_ERROR(AddArray(path, found->second, source.classes, opening.share, &files));
+  }
+  return files;
+}
+
 Result<ImageShards> FindImageFiles(const ImagesSpec& source, const OpenContext& opening) {
   const auto tick = [&opening] { return Tick(opening.share); };
+  if (source.labels) return OpenArrays(source, opening);
   if (IsPattern(source.path)) {
     GACCD_ASSIGN_OR_RETURN(const auto files, MatchFiles(source.path, opening.folder));
     std::vector<std::string> paths;
@@ -114,12 +163,26 @@ std::int64_t ImageDataset::size() const { return std::ssize(files_.images); }
 std::string ImageDataset::ImageName(std::int64_t index) const {
   const ImageFile& image = file(index);
   if (image.shard < 0) return image.path;
+  if (in_arrays()) {
+    return StrCat(files_.arrays[static_cast<std::size_t>(image.shard)].array.name, ": image ",
+                  image.offset);
+  }
   return StrCat(files_.shards[static_cast<std::size_t>(image.shard)].path, ": ", image.path);
 }
 
 Status ImageDataset::CheckUnchanged() const {
   for (const Shard& shard : files_.shards) GACCD_RETURN_IF_ERROR(shard.file->CheckUnchanged());
+  for (const ImageArray& images : files_.arrays) {
+    if (images.array.file) GACCD_RETURN_IF_ERROR(images.array.file->CheckUnchanged());
+  }
   return ReadError();
+}
+
+Status ImageDataset::CheckArrays() const {
+  for (std::int64_t i = 0; i < size() && in_arrays(); ++i) {
+    if (file(i).offset == 0) GACCD_RETURN_IF_ERROR(Read(i, 0, 0, nullptr).status());
+  }
+  return Status::Ok();
 }
 
 Result<ImageParameters> ImageDataset::Read(std::int64_t index, std::uint64_t seed,
@@ -131,9 +194,14 @@ Result<ImageParameters> ImageDataset::Read(std::int64_t index, std::uint64_t see
   }
 }
 
-Result<ImageParameters> ImageDataset::Decode(std::int64_t index, std::uint64_t seed,
-                                             std::int64_t epoch, float* features) const {
+Result<ImagePart> ImageDataset::ReadPart(std::int64_t index, const NeededPart& needed) const {
   const ImageFile& from = file(index);
+  if (in_arrays()) {
+    const ImageArray& images = files_.arrays[static_cast<std::size_t>(from.shard)];
+    Result<ImagePart> part = CopyImagePart(images, from.offset, transform_.channels(), needed);
+    if (!part.ok()) return part.status().WithContext(ImageName(index));
+    return part;
+  }
   std::shared_ptr<const MappedFile> own;
   std::span<const std::byte> bytes;
   if (from.shard < 0) {
@@ -143,6 +211,11 @@ Result<ImageParameters> ImageDataset::Decode(std::int64_t index, std::uint64_t s
     bytes = files_.shards[static_cast<std::size_t>(from.shard)].file->bytes().subspan(
         static_cast<std::size_t>(from.offset), static_cast<std::size_t>(from.bytes));
   }
+  return DecodeImagePart(ImageName(index), bytes, transform_.channels(), needed, !checked_);
+}
+
+Result<ImageParameters> ImageDataset::Decode(std::int64_t index, std::uint64_t seed,
+                                             std::int64_t epoch, float* features) const {
   ImageParameters drawn;
   std::int64_t pixels = 0;
   const NeededPart draw = [&](std::int64_t height, std::int64_t width) -> Result<Box> {
@@ -150,9 +223,7 @@ Result<ImageParameters> ImageDataset::Decode(std::int64_t index, std::uint64_t s
     GACCD_ASSIGN_OR_RETURN(drawn, transform_.Draw(height, width, SampleKey(seed, epoch, index)));
     return drawn.from;
   };
-  GACCD_ASSIGN_OR_RETURN(
-      const ImagePart part,
-      DecodeImagePart(ImageName(index), bytes, transform_.channels(), draw, !checked_));
+  GACCD_ASSIGN_OR_RETURN(const ImagePart part, ReadPart(index, draw));
   // Other epochs may take all of a JPEG image.
   const std::int64_t needed = pixels * part.image.channels + part.held_bytes;
   std::int64_t largest = largest_bytes_;
@@ -233,6 +304,10 @@ OpenedDataset OpenSource(const ImagesSpec& source, const OpenContext& opening) {
   BadRecords bad(opening.rules);
   for (const DamagedLabel& label : images->damaged_labels()) {
     GACCD_RETURN_IF_ERROR(bad.Add(label.sample, label.why));
+  }
+  if (images->in_arrays()) {
+    GACCD_RETURN_IF_ERROR(images->CheckArrays());
+    return std::move(bad).Skip(std::move(images));
   }
   NodeShare* share = opening.share;
   const auto* center = std::get_if<CenterCropSpec>(&source.crop);

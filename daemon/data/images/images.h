@@ -1,5 +1,5 @@
-// A data set of images, as files or in tar files. Unlike other data sets it reads and decodes in
-// Gather().
+// A data set of images, as files, in tar files or in arrays. Unlike other data sets it reads and
+// decodes in Gather().
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ class ImageDataset final : public Dataset {
 
   [[nodiscard]] std::int64_t size() const override;
   [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
-  // Checks tar files only, and returns ReadError().
+  // Checks tar files and arrays only, and returns ReadError().
   [[nodiscard]] Status CheckUnchanged() const override;
   [[nodiscard]] Status ReadError() const override;
   // If an image cannot be read, its features are NaN, so that they are not trained on.
@@ -41,9 +41,9 @@ class ImageDataset final : public Dataset {
                                float* features) const;
   [[nodiscard]] const ImageTransform& transform() const { return transform_; }
   [[nodiscard]] std::int32_t label(std::int64_t index) const { return file(index).label; }
-  // The path of the image; in a tar file "shard.tar: 17.jpg".
+  // The path of the image; in a tar file "shard.tar: 17.jpg", in an array "images.npy: image 17".
   [[nodiscard]] std::string ImageName(std::int64_t index) const;
-  // For tar files: images with invalid labels.
+  // For tar files and arrays: images with invalid labels.
   [[nodiscard]] std::span<const DamagedLabel> damaged_labels() const { return files_.damaged; }
 
   // Declares that all files were read completely, by this or another rank of the node: Gather() and
@@ -51,6 +51,9 @@ class ImageDataset final : public Dataset {
   void SetFilesChecked() { checked_ = true; }
   // largest_bytes() of a rank that read all images; 0: not known, reads some to find out.
   void SetLargestBytes(std::int64_t bytes);
+  // The error of an array of images of which no image can be transformed. For other sources OK.
+  [[nodiscard]] Status CheckArrays() const;
+  [[nodiscard]] bool in_arrays() const { return !files_.arrays.empty(); }
   // Memory in which the largest image that was read is decoded.
   [[nodiscard]] std::int64_t largest_bytes() const { return largest_bytes_; }
 
@@ -60,6 +63,8 @@ class ImageDataset final : public Dataset {
                   const std::function<Status()>& tick) const;
 
  private:
+  // The image of a sample, or a part of it.
+  [[nodiscard]] Result<ImagePart> ReadPart(std::int64_t index, const NeededPart& needed) const;
   // Read(); throws std::bad_alloc without memory.
   Result<ImageParameters> Decode(std::int64_t index, std::uint64_t seed, std::int64_t epoch,
                                  float* features) const;
@@ -78,9 +83,10 @@ class ImageDataset final : public Dataset {
   std::unique_ptr<Failure> failure_;  // the first error of Gather()
 };
 
-// Lists the files of a source, without opening them, or indexes its tar files. Errors: kConfig for
-// the normalisation; those of ListImages() and OpenShards(); kData if the number of folders is not
-// source.classes.
+// Lists the files of a source, without opening them, or indexes its tar files, or maps its arrays.
+// Errors: kConfig for the normalisation; those of ListImages(), OpenShards(), LoadImageArray() and
+// LoadImageLabels(); kData if the number of folders is not source.classes, and for other numbers of
+// files of images and of labels.
 Result<std::unique_ptr<ImageDataset>> OpenImages(const ImagesSpec& source,
                                                  const OpenContext& opening);
 

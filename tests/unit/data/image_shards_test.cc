@@ -28,9 +28,7 @@ using tests::TarEnd;
 using tests::TarMember;
 
 std::string ContentOfPicture(const std::string& name) {
-  std::ifstream file(GACCD_PICTURES "/" + name, std::ios::binary);
-  EXPECT_TRUE(file.good()) << name;
-  return {std::istreambuf_iterator<char>(file), {}};
+  return ContentOfFile(GACCD_PICTURES "/" + name);
 }
 
 // cat.1: class 0; dog/2: class 1, between members that are none of ours; dog/3.

@@ -27,11 +27,7 @@ using testing::HasSubstr;
 
 std::string PicturePath(const std::string& name) { return GACCD_PICTURES "/" + name; }
 
-std::string ReadPicture(const std::string& name) {
-  std::ifstream file(PicturePath(name), std::ios::binary);
-  EXPECT_TRUE(file.good()) << name;
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+std::string ReadPicture(const std::string& name) { return ContentOfFile(PicturePath(name)); }
 
 Result<Image> DecodePicture(const std::string& name, std::int64_t channels = 3) {
   return DecodeImage(name, AsBytes(ReadPicture(name)), channels);
