@@ -1,7 +1,11 @@
 #include "daemon/train/weight_source.h"
 
+#include <algorithm>
+#include <map>
 #include <span>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
@@ -12,6 +16,7 @@
 #include "daemon/checkpoint/train_state.h"
 #include "daemon/data/class_names.h"
 #include "daemon/data/formats/column_names.h"
+#include "daemon/models/graph_file.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/weights/safetensors.h"
 #include "daemon/weights/transformers_config.h"
@@ -102,6 +107,54 @@ Result<Found> ReadCheckpoint(const WeightRequest& request, const Job& job, Ticks
   return found;
 }
 
+// An exported model begins with the weights of its folder, so new parameters have their values. Its
+// graph has the values of some buffers in constants: others would have no effect.
+class ExportedWeights {
+ public:
+  explicit ExportedWeights(std::string folder) : folder_(std::move(folder)) {}
+
+  Status Assign(const Model& model, bool always, std::span<float> parameters, Ticks* ticks) {
+    GACCD_ASSIGN_OR_RETURN(const GraphFile graph, ReadGraph(folder_));
+    const auto in_constants = [](const GraphTensor& one) { return one.buffer && one.frozen; };
+    if (!always && std::ranges::none_of(graph.parameters, in_constants)) return Status::Ok();
+    const std::string path = GraphWeightsFile(folder_);
+    GACCD_ASSIGN_OR_RETURN(const SafetensorsFile file, ReadSafetensors(path, ticks));
+    const auto report =
+        AssignParameters(path, file, model.layout(), parameters, model.weight_names(), {});
+    GACCD_RETURN_IF_ERROR(report.status());
+    for (const GraphTensor& one : graph.parameters) {
+      if (!in_constants(one)) continue;
+      const auto values = ValuesOf(model, one.name, parameters);
+      constants_[one.name].assign(values.begin(), values.end());
+    }
+    return Status::Ok();
+  }
+
+  [[nodiscard]] Status CheckConstants(const std::string& from, const Model& model,
+                                      std::span<const float> parameters) const {
+    for (const auto& [name, values] : constants_) {
+      if (std::ranges::equal(values, ValuesOf(model, name, parameters))) continue;
+      return {ErrorKind::kData,
+              StrCat(from, ": ", name, ": expected the values of ", GraphWeightsFile(folder_),
+                     ", which the graph has in constants, found others: load these weights into "
+                     "the model in PyTorch and export it again")};
+    }
+    return Status::Ok();
+  }
+
+ private:
+  static std::span<const float> ValuesOf(const Model& model, const std::string& name,
+                                         std::span<const float> parameters) {
+    const FlatEntry* const entry = model.layout().Find(name);
+    if (entry == nullptr) return {};
+    return parameters.subspan(static_cast<std::size_t>(entry->offset),
+                              static_cast<std::size_t>(entry->elements));
+  }
+
+  std::string folder_;
+  std::map<std::string, std::vector<float>> constants_;
+};
+
 Status Load(const WeightRequest& request, const Model& model, const Job& job,
             std::span<float> parameters, const TickFunction& tick, LoadedWeights* loaded) {
   const std::string path = FindWeightsFile(request.path);
@@ -120,10 +173,16 @@ Status Load(const WeightRequest& request, const Model& model, const Job& job,
   GACCD_RETURN_IF_ERROR(tick());
   model.InitializeAll(job.seed, parameters);  // rank 0 sends them to all stages
   GACCD_RETURN_IF_ERROR(tick());
+  const auto* const graph = std::get_if<GraphSpec>(&job.model.architecture);
+  ExportedWeights exported(graph != nullptr ? graph->path : "");
+  if (graph != nullptr && path != GraphWeightsFile(graph->path)) {
+    GACCD_RETURN_IF_ERROR(
+        exported.Assign(model, !request.rules.fresh.empty(), parameters, &ticks));
+  }
   GACCD_ASSIGN_OR_RETURN(loaded->report,
                          AssignParameters(found.from, found.file, model.layout(), parameters,
                                           model.weight_names(), request.rules));
-  return Status::Ok();
+  return exported.CheckConstants(found.from, model, parameters);
 }
 
 }  // namespace

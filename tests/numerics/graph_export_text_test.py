@@ -4,6 +4,7 @@ Needs what graph_export_test.py needs, and is skipped as that is.
 """
 import contextlib
 import io
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -143,6 +144,26 @@ class Gradients(Exported):
 
 
 class Layers(Exported):
+    def test_weights_with_other_buffers_than_the_constants(self):
+        """New parameters have the values of the exported folder."""
+        model = Calls(lambda m, x: m.f(m.g(x) + 2 * m.shift), f=self.head, g=nn.Linear(WIDTH, WIDTH))
+        model.register_buffer("shift", torch.randn(WIDTH))
+        self.check(model, self.x)
+        self.assertIn(f'name: "shift" size: {WIDTH} buffer: true frozen: true', (self.dir / "model" / "graph.txtpb").read_text())
+        for name, values in (("x.npy", self.x), ("y.npy", torch.arange(2))):
+            np.save(self.dir / name, values.numpy())
+        (self.dir / "job.txtpb").write_text(
+            'name: "a" model { graph { path: "model" } loss { softmax_cross_entropy {} } } data { train { npy { features: "x.npy" targets: "y.npy" '
+            'classes: 5 } } } batch { target: 2 } optimizer { lr: 1e-30 sgd {} }')
+        for shift, said in ((0, ""), (1, "shift: expected the values of ")):
+            other = {name: x + (shift if name == "shift" else 1) for name, x in model.state_dict().items()}
+            safetensors.torch.save_file(other, self.dir / "other")
+            done = subprocess.run([GACCD, "train", "--job=job.txtpb", "--init-weights=other", "--new-weights=f.*", "--save-weights=w"],
+                                  cwd=self.dir, capture_output=True, text=True, timeout=60)
+            self.assertEqual((done.returncode, said in done.stderr), (65 if shift else 0, True), done.stderr)
+        for name, x in model.state_dict().items():
+            torch.testing.assert_close(safetensors.torch.load_file(self.dir / "w")[name], x + (1 if name.startswith("g.") else 0))
+
     def test_texts_are_not_cut_for_labels_that_hide_what_reads_the_padding(self):
         class WithLoss(nn.Module):
             def __init__(self, reads_padding, of_tokens):
@@ -570,6 +591,8 @@ def define_models():
 
 if __name__ == "__main__":
     gaccd = open_exporter(__doc__)
+    import numpy as np
+    import safetensors.torch
     import torch
     from torch import nn
     GACCD = sys.argv[1]

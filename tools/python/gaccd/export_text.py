@@ -24,7 +24,7 @@ def graph_text(graph: GraphBuilder, shorter: dict[int, GraphBuilder]) -> str:
     for name, tensor in graph.own.items():
         sizes = "".join(f" size: {size}" for size in tensor.shape)
         buffer = " buffer: true" if graph.is_kept(name) else ""
-        frozen = " frozen: true" if not buffer and graph.is_frozen(name) else ""
+        frozen = " frozen: true" if (graph.is_in_constants(name) if buffer else graph.is_frozen(name)) else ""
         aliases = "".join(f" alias: {json.dumps(alias)}" for alias in graph.aliases.get(name, []))
         lines.append(f"parameter {{ name: {json.dumps(name)}{sizes}{buffer}{frozen}{aliases} }}")
     for name, tensor in constants.items():
