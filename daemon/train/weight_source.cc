@@ -175,7 +175,9 @@ Status Load(const WeightRequest& request, const Model& model, const Job& job,
   GACCD_RETURN_IF_ERROR(tick());
   const auto* const graph = std::get_if<GraphSpec>(&job.model.architecture);
   ExportedWeights exported(graph != nullptr ? graph->path : "");
-  if (graph != nullptr && path != GraphWeightsFile(graph->path)) {
+  // A checkpoint of the same graph has its values.
+  const bool same_graph = path.empty() && !HasRules(request.rules);
+  if (graph != nullptr && !same_graph && path != GraphWeightsFile(graph->path)) {
     GACCD_RETURN_IF_ERROR(
         exported.Assign(model, !request.rules.fresh.empty(), parameters, &ticks));
   }
