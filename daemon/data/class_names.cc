@@ -73,12 +73,9 @@ Result<ClassNames> ReadClassNames(const Job& job) {
     files.push_back(tokens->tokens);
   }
   ClassNames names;
-  // Folder names may have any bytes; weights and checkpoints store UTF-8. Other bytes become \xe9,
-  // as with U+FFFD in their place different names would be equal.
+  // Folder names may have any bytes; weights and checkpoints store UTF-8.
   const auto add = [&names](ClassNames found) {
-    for (std::string& name : found.names) {
-      if (!IsUtf8(name)) name = ValidUtf8(Printable(name));
-    }
+    for (std::string& name : found.names) name = Utf8Name(name);
     GACCD_RETURN_IF_ERROR(CheckSameClasses(names, found));
     if (names.names.size() < found.names.size()) names = std::move(found);
     return Status::Ok();
