@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "collectives/base/number_text.h"
+#include "collectives/base/strings.h"
 
 namespace gaccd {
 namespace {
@@ -247,6 +248,10 @@ bool IsUtf8(std::string_view text) {
 }
 
 std::string ValidUtf8(std::string_view text) { return *Json::Parse(JsonString(text))->text(); }
+
+std::string Utf8Name(std::string_view name) {
+  return IsUtf8(name) ? std::string(name) : ValidUtf8(Printable(name));
+}
 
 std::string JsonString(std::string_view text) {
   if (std::all_of(text.begin(), text.end(), IsPlain)) return '"' + std::string(text) + '"';

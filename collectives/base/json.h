@@ -102,6 +102,8 @@ std::optional<T> Json::integer(std::string_view name) const {
 [[nodiscard]] bool IsUtf8(std::string_view text);
 // `text` with U+FFFD in place of invalid UTF-8.
 [[nodiscard]] std::string ValidUtf8(std::string_view text);
+// `name`, if it is UTF-8, else Printable(), so that different names remain different.
+[[nodiscard]] std::string Utf8Name(std::string_view name);
 
 // `text` in quotes: control characters are escaped, invalid UTF-8 becomes U+FFFD.
 [[nodiscard]] std::string JsonString(std::string_view text);

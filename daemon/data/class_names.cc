@@ -76,7 +76,7 @@ Result<ClassNames> ReadClassNames(const Job& job) {
   ClassNames names;
   // Folder names may have any bytes; weights and checkpoints store UTF-8.
   const auto add = [&names](ClassNames found) {
-    for (std::string& name : found.names) name = ValidUtf8(name);
+    for (std::string& name : found.names) name = Utf8Name(name);
     GACCD_RETURN_IF_ERROR(CheckSameClasses(names, found));
     if (names.names.size() < found.names.size()) names = std::move(found);
     return Status::Ok();

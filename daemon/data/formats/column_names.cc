@@ -62,7 +62,7 @@ std::vector<std::string> ParseHeaderLine(std::string_view line) {
     float value = 0;
     if (ParseNumber(name, &value) != std::errc::invalid_argument) return {};
     named = named || !IsMissing(name);
-    names.push_back(ValidUtf8(name));
+    names.push_back(Utf8Name(name));
   }
   return named ? names : std::vector<std::string>();
 }

@@ -77,11 +77,22 @@ TEST_F(ClassNamesTest, FolderNamesAreKeptInWeights) {
   Job job;
   job.data.train = ImagesSpec{.path = folder_.Path("train"), .classes = 2};
   const ClassNames found = ValueOrThrow(ReadClassNames(job));
-  EXPECT_THAT(found.names, ElementsAre("caf\xEF\xBF\xBD", "th\xC3\xA9")) << "Latin-1, UTF-8";
+  EXPECT_THAT(found.names, ElementsAre("caf\\xe9", "th\xC3\xA9")) << "Latin-1, UTF-8";
   const ClassNames kept = ReadWeightsClassNames("w", ClassMetadata(found.names));
   EXPECT_OK(CheckSameClasses(kept, found));
   job.data.class_name = kept.names;  // of a checkpoint
   EXPECT_EQ(ValueOrThrow(ReadClassNames(job)).names, found.names);
+}
+
+TEST_F(ClassNamesTest, FolderNamesThatDifferInBytesOutsideUtf8AreDifferent) {
+  for (const char* name : {"train/\xE8", "train/\xE9", "eval/\xE7", "eval/\xE9"}) {
+    ASSERT_OK(MakeFolders(folder_.Path(name), 0700));
+  }
+  Job job;
+  job.data.train = ImagesSpec{.path = folder_.Path("train"), .classes = 2};
+  EXPECT_THAT(ReadClassNames(job)->names, ElementsAre("\\xe8", "\\xe9"));
+  job.data.eval = ImagesSpec{.path = folder_.Path("eval"), .classes = 2};
+  EXPECT_THAT(ReadClassNames(job).status(), IsError(ErrorKind::kData, "class 0"));
 }
 
 TEST_F(ClassNamesTest, IgnoresDataJsonThatDoesNotNameTheFile) {
