@@ -51,14 +51,15 @@ Result<ClassNames> ReadClassNamesNextTo(std::string path) {
 Status CheckSameClasses(const ClassNames& expected, const ClassNames& found) {
   const auto [one, other] = std::ranges::mismatch(expected.names, found.names);
   if (one == expected.names.end() || other == found.names.end()) return Status::Ok();
-  return {ErrorKind::kData,
-          StrCat("class ", one - expected.names.begin(), " is '", *one, "' in ", expected.from,
-                 ", and '", *other, "' in ", found.from,
-                 expected.folders || found.folders
-                     ? "; a class is numbered by the place of its folder: the folders of images "
-                       "must have the same names in both, and none may be missing"
-                     : "; make the data with tools/prepare --like=DIR or --classes=NAMES, so that "
-                       "its classes have the same numbers")};
+  return {
+      ErrorKind::kData,
+      StrCat("class ", one - expected.names.begin(), " is '", *one, "' in ", expected.from,
+             ", and '", *other, "' in ", found.from,
+             expected.folders || found.folders
+                 ? "; a class is numbered by the place of its folder: the folders of images "
+                   "must have the same names in both, and none may be missing"
+                 : "; classes need the same numbers: make the data with tools/prepare --like=DIR "
+                   "or --classes=NAMES, or give data.class_name in this order")};
 }
 
 Result<ClassNames> ReadClassNames(const Job& job) {
@@ -98,7 +99,8 @@ Result<ClassNames> ReadClassNames(const Job& job) {
 
 ClassNames JobClassNames(const DataSpec& data, std::string from) {
   const auto* images = std::get_if<ImagesSpec>(&data.train);
-  return {data.class_name, std::move(from), images != nullptr && !images->labels};
+  const bool folders = images != nullptr && !images->labels && !IsShards(images->path);
+  return {data.class_name, std::move(from), folders};
 }
 
 ClassNames ReadWeightsClassNames(const std::string& path,

@@ -110,13 +110,13 @@ Status CheckFits(const MicroBatchChoice& choice, std::string_view who) {
   const MemoryNeed& need = *choice.plan().memory();
   return {
       ErrorKind::kConfig,
-      StrCat("--micro-batch=auto: ", who, " needs ", need.bytes, " bytes (", Megabytes(need.bytes),
-             ") for micro-batches of ", choice.plan().request().micro_batch,
-             ", recompute: ", Name(choice.plan().request().recompute),
-             "; this is the least possible; the limit is ", need.limit, " (", Megabytes(need.limit),
-             "), without the ", Megabytes(kMinReserveBytes),
-             " or more that stay free; give the job more memory (--mem), or start fewer ranks on a "
-             "node")};
+      StrCat(
+          "--micro-batch=auto: ", who, " needs ", need.bytes, " bytes (", Megabytes(need.bytes),
+          ") for micro-batches of ", choice.plan().request().micro_batch, ", recompute: ",
+          Name(choice.plan().request().recompute), "; this is the least possible; the limit is ",
+          need.limit, " (", Megabytes(need.limit), "), without the ", Megabytes(kMinReserveBytes),
+          " or more that stay free; give the job more memory (--mem; a larger --memory, if it is "
+          "given), or start fewer ranks on a node")};
 }
 
 Result<MicroBatchChoice> ChooseOnRanks(Communicator& comm, const PlanRequest& request,

@@ -178,8 +178,7 @@ Status Load(const WeightRequest& request, const Model& model, const Job& job,
   // A checkpoint of the same graph has its values.
   const bool same_graph = path.empty() && !HasRules(request.rules);
   if (graph != nullptr && !same_graph && path != GraphWeightsFile(graph->path)) {
-    GACCD_RETURN_IF_ERROR(
-        exported.Assign(model, !request.rules.fresh.empty(), parameters, &ticks));
+    GACCD_RETURN_IF_ERROR(exported.Assign(model, !request.rules.fresh.empty(), parameters, &ticks));
   }
   GACCD_ASSIGN_OR_RETURN(loaded->report,
                          AssignParameters(found.from, found.file, model.layout(), parameters,
