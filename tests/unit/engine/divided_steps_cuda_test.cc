@@ -21,7 +21,8 @@ Result<EngineRun> RunFailing(const EngineCase& test, const std::function<void()>
   const auto update = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
                           const UpdateSettings& settings) {
     if (settings.update == 1 && fail) fail();
-    Status done = RunUpdate(engine, batches, PlainAccumulation(plan), settings);
+    const ProgramGenerator program = SelectProgramGenerator(test.loss, /*update_sums=*/0);
+    Status done = RunUpdate(engine, batches, program(plan), settings);
     *retries = engine.divided_steps().retries().size();
     return done;
   };
@@ -70,6 +71,33 @@ TEST_F(CudaEngineTest, LaunchWithoutMemoryRunsInParts) {
       const auto found = RunFailing(test, fail, &retries);
       ASSERT_OK(found);
       ExpectSameTraining(*found, plain);
+      EXPECT_EQ(retries, 1U);
+    }
+  }
+}
+
+// Micro-steps that are not divided.
+TEST_F(CudaEngineTest, LaunchWithoutMemoryRunsWithRecomputedBlocks) {
+  EngineCase micro{.name = "micro", .micro = 5, .target = 23, .updates = 4};
+  micro.stats = BatchStatistics::kMicro;
+  EngineCase contrastive = micro;
+  contrastive.name = "contrastive";
+  contrastive.stats.reset();
+  contrastive.loss = LossKind::kContrastive;
+  contrastive.evaluate = false;
+  for (const EngineCase& test : {micro, contrastive}) {
+    std::size_t none = 0;
+    const auto plain = ValueOrThrow(RunFailing(test, nullptr, &none));
+    for (const int nth : {1, 3, 5}) {
+      SCOPED_TRACE(StrCat(test.name, ", launch ", nth));
+      std::size_t retries = 0;
+      const auto fail = [&] {
+        standin::FailCall("cudaGraphLaunch", nth, cudaErrorMemoryAllocation);
+      };
+      const auto found = RunFailing(test, fail, &retries);
+      ASSERT_OK(found);
+      ExpectSameTraining(*found, plain);
+      EXPECT_EQ(found->digest, plain.digest);
       EXPECT_EQ(retries, 1U);
     }
   }
