@@ -162,7 +162,7 @@ class Faults(support.ClusterTest):
                     self.assertEqual(len(training.attempts()), 1)
 
     def test_a_full_disk_that_is_emptied(self):
-        training, disk = self._on_disk("small1", "--failed-saves=1000", "--epochs=30", epochs=30)
+        training, disk = self._on_disk("small1", "--failed-saves=1000", "--epochs=60", epochs=60)
         for moment in MOMENTS[1:] if ALL else ["any time"]:
             failed = len(failed_saves(training))
             rng = random.Random(f"{SEED} {moment}")
