@@ -242,6 +242,16 @@ class InferTest(unittest.TestCase):
         said = gaccd(1, "eval", f"--job={bare}", "--weights=bert_mini.init", code=78)
         self.assertIn("data.eval has no labels", said)
 
+    def test_texts_have_the_lengths_and_segments_of_the_training(self):
+        text, bare = self.job("bert_mini").read_text(), self.dir / "bare.txtpb"
+        for name in ("lengths", "segments"):
+            without, count = re.subn(rf'{name}: "eval_bert_{name}.npy"', "", text)
+            self.assertEqual(count, 1)
+            bare.write_text(without)
+            for verb in (["eval"], ["predict", f"--out={self.dir}/out.npy"]):
+                said = gaccd(1, *verb, f"--job={bare}", "--weights=bert_mini.init", code=78)
+                self.assertIn(f"data.eval.tokens.{name}: expected an array, as in data.train, found none", said)
+
     def test_classes_have_the_names_of_the_weights(self):
         job = self.dir / "job.txtpb"
         (self.dir / "t.csv").write_text("".join(f"{x % 5},{x % 3},{x % 2}\n" for x in range(16)))
