@@ -101,6 +101,12 @@ EvalShard TrainedModel::MakeShard(const Communicator& comm) const {
   return MakeEvalShard(data->size(), comm.rank(), comm.size(), whole_batches ? job.batch.micro : 1);
 }
 
+std::string TrainedModel::Report() const {
+  const std::string converted = data->conversions();
+  return StrCat(ToText(weights), "\n",
+                converted.empty() ? "" : StrCat("converted while reading: ", converted, "\n"));
+}
+
 namespace {
 
 Status MakeInferenceEngine(const Flags& flags, Session& session, TrainedModel* into) {

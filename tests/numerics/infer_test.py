@@ -268,6 +268,18 @@ class InferTest(unittest.TestCase):
         for weights in ("run", "w"):
             self.assertEqual(self.predict(2, job, "--what=classes", out="c.jsonl", weights=self.dir / weights), lines)
 
+    def test_whole_numbers_that_are_rounded_are_reported(self):
+        (self.dir / "t.csv").write_text("a,label\n1,0\n16777217,1\n")
+        (self.dir / "job.txtpb").write_text("""name: "rounded"
+            model { layer { name: "l" linear { in: 1 out: 1 } } loss { mean_squared_error {} } }
+            data { train { csv { path: "t.csv" } } eval { csv { path: "t.csv" } } }
+            batch { target: 2 micro: 2 } optimizer { lr: 1e-30 sgd {} } epochs: 1""")
+        common = [f"--job={self.dir}/job.txtpb", "--device=cpu"]
+        gaccd(1, "train", *common, f"--save-weights={self.dir}/w")
+        for verb in (["eval"], ["predict", f"--out={self.dir}/out.npy"]):
+            self.assertIn("16777217 in line 3, column 1 -> 16777216 in f32",
+                          gaccd(1, *verb, *common, f"--weights={self.dir}/w"))
+
     def test_a_damaged_sample_is_left_out_of_an_evaluation_alone(self):
         labels = bytearray((MODELS / "eval_bert_labels.npy").read_bytes())
         size = (len(labels) - 10 - struct.unpack("<H", labels[8:10])[0]) // 7
