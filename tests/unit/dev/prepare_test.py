@@ -231,7 +231,7 @@ class Prepare(unittest.TestCase):
                           '{"text": "b", "label": null}\n{"text": "c", "label": NaN}\n{"text": "d", "label": 0}\n')
         flags = ["--for=bert", "--label=label", "--vocabulary=300", "--eval-share=0", lines]
         self.assertIn("m.jsonl' line 2: no text; --skip-empty leaves", self.run_it(*flags, code=65))
-        self.run_it(*flags, "--skip-empty")
+        self.assertIn("left out: 3 documents without text or class", self.run_it(*flags, "--skip-empty"))
         self.assertEqual(load(self.dir / "out/train.labels.npy")[1], [1, 0])
 
     def test_nothing_is_replaced(self):
