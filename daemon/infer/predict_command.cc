@@ -204,8 +204,8 @@ RankStatus RunPrediction(const Flags& flags, Session& session, TrainedModel& tra
         .WithContext("--out");
   });
   if (!done.status.ok() || comm.rank() != 0) return done;
-  return {PrintOut(StrCat(session.device.text, "\n", ToText(trained.weights), "\nwrote ",
-                          *flags.out, ": ", rows.key, " ", ToString(shape), "\n")),
+  return {PrintOut(StrCat(session.device.text, "\n", trained.Report(), "wrote ", *flags.out, ": ",
+                          rows.key, " ", ToString(shape), "\n")),
           false};
 }
 

@@ -20,6 +20,26 @@
 #include "daemon/train/weight_source.h"
 
 namespace gaccd {
+namespace {
+
+// kConfig if the evaluation texts lack an array that those of the training have, or have another: a
+// model would read all tokens, or one segment, in its place. Labels and weights may be absent.
+Status CheckSameInputs(const DataSpec& data) {
+  const auto* train = std::get_if<TokensSpec>(&data.train);
+  const auto* eval = std::get_if<TokensSpec>(&*data.eval);
+  if (train == nullptr || eval == nullptr) return Status::Ok();
+  const auto check = [](const char* name, bool expected, bool found) -> Status {
+    if (expected == found) return Status::Ok();
+    return {ErrorKind::kConfig,
+            StrCat("data.eval.tokens.", name, ": expected ", expected ? "an array" : "none",
+                   ", as in data.train, found ", found ? "one" : "none")};
+  };
+  GACCD_RETURN_IF_ERROR(check("lengths", train->lengths.has_value(), eval->lengths.has_value()));
+  return check("segments", train->segments.has_value(), eval->segments.has_value());
+}
+
+}  // namespace
+
 Result<Job> ReadInferenceJob(const Flags& flags) {
   const std::string_view verb = Name(flags.verb);
   if (!flags.job) return Status(ErrorKind::kUsage, StrCat(verb, " needs --job=FILE"));
@@ -35,6 +55,7 @@ Result<Job> ReadInferenceJob(const Flags& flags) {
                   "--raw-weights: --weights must be a run folder or a checkpoint");
   }
   if (job.data.eval) {
+    GACCD_RETURN_IF_ERROR(CheckSameInputs(job.data));
     // Predictions are for the tokens as they are, without masks.
     auto* tokens = std::get_if<TokensSpec>(&*job.data.eval);
     if (flags.verb == Verb::kPredict && tokens != nullptr) tokens->masked.reset();
@@ -78,6 +99,12 @@ Status FindColumns(const Flags& flags, Communicator& comm, Job* job) {
 EvalShard TrainedModel::MakeShard(const Communicator& comm) const {
   const bool whole_batches = job.batch.bits == Bits::kAnySplit;
   return MakeEvalShard(data->size(), comm.rank(), comm.size(), whole_batches ? job.batch.micro : 1);
+}
+
+std::string TrainedModel::Report() const {
+  const std::string converted = data->conversions();
+  return StrCat(ToText(weights), "\n",
+                converted.empty() ? "" : StrCat("converted while reading: ", converted, "\n"));
 }
 
 namespace {

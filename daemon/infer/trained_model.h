@@ -34,6 +34,9 @@ struct TrainedModel {
 
   // The samples of this rank.
   [[nodiscard]] EvalShard MakeShard(const Communicator& comm) const;
+
+  // A line with the weights, and one with the conversions of the data if there are any.
+  [[nodiscard]] std::string Report() const;
 };
 
 using MakeModel = std::function<Result<Model>(const ModelSpec& model, const SampleSpec& sample)>;

@@ -242,6 +242,16 @@ class InferTest(unittest.TestCase):
         said = gaccd(1, "eval", f"--job={bare}", "--weights=bert_mini.init", code=78)
         self.assertIn("data.eval has no labels", said)
 
+    def test_texts_have_the_lengths_and_segments_of_the_training(self):
+        text, bare = self.job("bert_mini").read_text(), self.dir / "bare.txtpb"
+        for name in ("lengths", "segments"):
+            without, count = re.subn(rf'{name}: "eval_bert_{name}.npy"', "", text)
+            self.assertEqual(count, 1)
+            bare.write_text(without)
+            for verb in (["eval"], ["predict", f"--out={self.dir}/out.npy"]):
+                said = gaccd(1, *verb, f"--job={bare}", "--weights=bert_mini.init", code=78)
+                self.assertIn(f"data.eval.tokens.{name}: expected an array, as in data.train, found none", said)
+
     def test_classes_have_the_names_of_the_weights(self):
         job = self.dir / "job.txtpb"
         (self.dir / "t.csv").write_text("".join(f"{x % 5},{x % 3},{x % 2}\n" for x in range(16)))
@@ -257,6 +267,18 @@ class InferTest(unittest.TestCase):
         job.write_text(text.replace(names, ""))
         for weights in ("run", "w"):
             self.assertEqual(self.predict(2, job, "--what=classes", out="c.jsonl", weights=self.dir / weights), lines)
+
+    def test_whole_numbers_that_are_rounded_are_reported(self):
+        (self.dir / "t.csv").write_text("a,label\n1,0\n16777217,1\n")
+        (self.dir / "job.txtpb").write_text("""name: "rounded"
+            model { layer { name: "l" linear { in: 1 out: 1 } } loss { mean_squared_error {} } }
+            data { train { csv { path: "t.csv" } } eval { csv { path: "t.csv" } } }
+            batch { target: 2 micro: 2 } optimizer { lr: 1e-30 sgd {} } epochs: 1""")
+        common = [f"--job={self.dir}/job.txtpb", "--device=cpu"]
+        gaccd(1, "train", *common, f"--save-weights={self.dir}/w")
+        for verb in (["eval"], ["predict", f"--out={self.dir}/out.npy"]):
+            self.assertIn("16777217 in line 3, column 1 -> 16777216 in f32",
+                          gaccd(1, *verb, *common, f"--weights={self.dir}/w"))
 
     def test_a_damaged_sample_is_left_out_of_an_evaluation_alone(self):
         labels = bytearray((MODELS / "eval_bert_labels.npy").read_bytes())

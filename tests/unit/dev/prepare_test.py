@@ -83,6 +83,16 @@ class Prepare(unittest.TestCase):
             f"masked {{ mask_token: {words['[MASK]']} special_token: [{special}] }} }} }}"), 2)
         self.assertFalse(set(sides[0]) & set(sides[1]))
 
+    def test_texts_that_differ_in_blanks_alone_are_on_one_side(self):
+        text = self.file("a.jsonl", "".join(json.dumps({"text": form.format(i % 40)}) + "\n" for i in range(40)
+                                            for form in ("line {}", "line {} ", "line  {}", "\r\nline\t{}")))
+        self.run_it("--for=bert", "--eval-share=0.3", "--vocabulary=400", "--length=16", text)
+        sides = []
+        for side in ("train", "eval"):
+            (rows, width), tokens = load(self.dir / f"out/{side}.tokens.npy")
+            sides.append({tuple(tokens[width * i:width * i + width]) for i in range(rows)})
+        self.assertEqual(len(sides[0]) + len(sides[1]), 40)
+
     def test_a_part_of_few_texts_is_held_out(self):
         for share in ("0.001", "0.999"):
             text = self.file("a.txt", "one\ntwo\nthree\n")
@@ -199,6 +209,30 @@ class Prepare(unittest.TestCase):
         self.run_it("--for=bert", "--label=label", "--vocabulary=300", "--eval-share=0",
                     self.file("n.jsonl", rows))
         self.assertEqual(load(self.dir / "out/train.labels.npy")[1], [i % 12 for i in range(24)])
+        table = "text,label\n" + "".join(f"number {i},{i % 12}.0\n" for i in range(24))
+        self.run_it("--for=bert", "--label=label", "--vocabulary=300", "--eval-share=0", self.file("n.csv", table),
+                    out="points")
+        self.assertEqual(load(self.dir / "points/train.labels.npy")[1], [i % 12 for i in range(24)])
+
+    def test_a_test_set_has_pairs_and_labels_where_the_data_has(self):
+        table = self.file("p.csv", "text,b,label\n" + "".join(f"t {i},b {i},{i % 3}\n" for i in range(30)))
+        self.run_it("--for=bert", "--pair=b", "--label=label", "--vocabulary=300", table)
+        like = f"--like={self.dir}/out"
+        self.assertIn("has pairs of texts: expected --pair=COLUMN, found none",
+                      self.run_it(like, "--label=label", table, code=64, out="test"))
+        self.run_it(like, "--pair=b", table, out="test")  # without labels, for predict
+        self.assertNotIn("masked", (self.dir / "test/data.txtpb").read_text())
+        self.run_it("--for=bert", "--label=label", "--vocabulary=300", table, out="single")
+        self.assertIn("has no pairs of texts: expected no --pair, found --pair=b", self.run_it(
+            f"--like={self.dir}/single", "--pair=b", "--label=label", table, code=64, out="test2"))
+
+    def test_missing_values_of_json_may_be_left_out(self):
+        lines = self.file("m.jsonl", '{"text": "a", "label": 1}\n{"text": NaN, "label": 1}\n'
+                          '{"text": "b", "label": null}\n{"text": "c", "label": NaN}\n{"text": "d", "label": 0}\n')
+        flags = ["--for=bert", "--label=label", "--vocabulary=300", "--eval-share=0", lines]
+        self.assertIn("m.jsonl' line 2: no text; --skip-empty leaves", self.run_it(*flags, code=65))
+        self.assertIn("left out: 3 documents without text or class", self.run_it(*flags, "--skip-empty"))
+        self.assertEqual(load(self.dir / "out/train.labels.npy")[1], [1, 0])
 
     def test_nothing_is_replaced(self):
         text = self.file("a.txt", "a b c\n" * 9)
