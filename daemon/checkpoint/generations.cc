@@ -54,6 +54,36 @@ std::int64_t BestStep(const std::string& folder, const std::vector<Generation>& 
   return newest ? newest->cursor.best.step : 0;
 }
 
+// Without those of an earlier training and, once the newest start that went back has saved, those
+// that it gave up: they may be of the same updates, with other weights. all: newest first.
+std::vector<Generation> Continued(const std::vector<Generation>& all,
+                                  const TrainingStart& training) {
+  std::vector<Generation> left = Since(all, training.since);
+  if (left.empty()) left = all;
+  const auto back_to = ParseGenerationName(training.back_to);
+  if (!back_to || left.empty() || left.front().epoch < training.back_since) return left;
+  std::erase_if(left, [&](const Generation& one) {
+    return one.epoch < training.back_since &&
+           std::pair(one.epoch, one.step) > std::pair(back_to->epoch, back_to->step);
+  });
+  return left;
+}
+
+// Whether `one`, of the best update of `newest`, was saved after another evaluation than that best
+// one, and so belongs to a line that was given up. An evaluation by another metric, or over other
+// data, shows nothing.
+bool WasEvaluatedOtherwise(const std::string& folder, const Generation& one,
+                           const Manifest& newest) {
+  const auto found = ReadManifest(folder, one);
+  if (!found.ok() || found->cursor.best.evaluated < one.step) return false;
+  const BestSoFar& was = found->cursor.best;
+  if (was.step == one.step && was.value == newest.cursor.best.value) return false;
+  if (found->cursor.content.eval != newest.cursor.content.eval) return false;
+  const auto job = SavedJob(*found);
+  const auto newest_job = SavedJob(newest);
+  return job.ok() && newest_job.ok() && job->evaluation.metric == newest_job->evaluation.metric;
+}
+
 Status Unlink(int folder, const std::string& path, const std::string& name) {
   if (::unlinkat(folder, name.c_str(), 0) == 0 || errno == ENOENT) return Status::Ok();
   return ErrnoStatus("cannot remove", StrCat(path, "/", name));
@@ -180,15 +210,14 @@ std::vector<Generation> Since(std::vector<Generation> all, std::int64_t since) {
 
 std::optional<Generation> FindBest(const std::string& folder,
                                    const std::vector<Generation>& generations) {
-  // Another training may have a checkpoint of the same update.
-  std::vector<Generation> all = Since(generations, NewestTraining(folder).since);
-  if (all.empty()) all = generations;
-  const std::int64_t step = BestStep(folder, all);
+  const std::vector<Generation> all = Continued(generations, NewestTraining(folder));
+  const auto newest = NewestReadable(folder, all);
+  if (!newest || newest->cursor.best.step == 0) return std::nullopt;
   const auto best = std::ranges::find_if(all, [&](const Generation& one) {
-    return one.committed && one.step == step && one.micro_step == 0 &&
-           CheckComplete(folder, one).ok();
+    return one.committed && one.step == newest->cursor.best.step && one.micro_step == 0 &&
+           !WasEvaluatedOtherwise(folder, one, *newest) && CheckComplete(folder, one).ok();
   });
-  return step > 0 && best != all.end() ? std::optional(*best) : std::nullopt;
+  return best != all.end() ? std::optional(*best) : std::nullopt;
 }
 
 bool HasBest(const std::string& folder, std::int64_t step) {
@@ -206,7 +235,8 @@ Result<GenerationPlace> OnlyBest(GenerationPlace place) {
   if (best) return GenerationPlace{std::move(place.folder), {*best}, true};
   const std::int64_t step = BestStep(place.folder, place.generations);
   if (step == 0) {
-    return Status(ErrorKind::kData, StrCat("--best: '", place.folder, "' has no evaluation"));
+    return Status(ErrorKind::kData, StrCat("--best: '", place.folder,
+                                           "' has no evaluation with a finite value"));
   }
   return Status(ErrorKind::kData,
                 StrCat("--best: '", place.folder, "' holds no checkpoint of update ", step,

@@ -76,7 +76,8 @@ Result<Manifest> ReadManifest(const std::string& folder, const Generation& gener
 
 // The generation with the best evaluation according to the newest readable manifest. Empty: no
 // evaluation, or that generation is missing or incomplete. Generations of a training before the
-// newest one (lease.h) are ignored if the newest one has any. all: newest first.
+// newest one (lease.h) are ignored if the newest one has any, as are those of a line that was given
+// up when a start went back (--resume=PATH). all: newest first.
 [[nodiscard]] std::optional<Generation> FindBest(const std::string& folder,
                                                  const std::vector<Generation>& all);
 // Whether FindBest() of the folder is that after update `step`.

@@ -197,7 +197,8 @@ TEST_F(CkptCommandTest, ShowsKeepsAndExportsBest) {
                                 .path = folder_.path(),
                                 .out = folder_.Path("best.safetensors"),
                                 .best = true};
-  EXPECT_THAT(RunCkptCommand(export_best), IsError(ErrorKind::kData, "has no evaluation"));
+  EXPECT_THAT(RunCkptCommand(export_best),
+              IsError(ErrorKind::kData, "has no evaluation with a finite value"));
   SmallRun run = run_;
   run.best_step = 6;
   std::filesystem::remove_all(folder_.Path("ckpt"));

@@ -161,5 +161,23 @@ TEST_F(BestEvaluationRunTest, KeepsCheckpointOfBestEvaluation) {
   EXPECT_EQ(FindBest(ckpt(), left), left.back());
 }
 
+// Update 1 of the first line is the start of the second one, in which the best update has no
+// checkpoint; that of the first line with its number has other weights.
+TEST_F(BestEvaluationRunTest, CheckpointOfLineGivenUpIsNotTheBest) {
+  Job job = JobThatGoesUpAgain();
+  job.evaluation = {.every_updates = 1};
+  keep_ = 100;
+  const auto first = ValueOrThrow(Train(job, 1, 1, "never"));
+  EXPECT_EQ(FindBest(ckpt(), ValueOrThrow(ListGenerations(ckpt())))->step,
+            first.summary.best->step);
+  job.optimizer.lr = 0.5;
+  const auto second = ValueOrThrow(Train(job, 1, 100, CheckpointPath(1)));
+  const std::int64_t best = second.summary.best->step;
+  ASSERT_GT(best, 1);
+  ASSERT_LT(best, 24);
+  EXPECT_TRUE(std::filesystem::exists(CheckpointPath(best)));
+  EXPECT_FALSE(FindBest(ckpt(), ValueOrThrow(ListGenerations(ckpt()))));
+}
+
 }  // namespace
 }  // namespace gaccd
