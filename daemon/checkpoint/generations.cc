@@ -235,8 +235,8 @@ Result<GenerationPlace> OnlyBest(GenerationPlace place) {
   if (best) return GenerationPlace{std::move(place.folder), {*best}, true};
   const std::int64_t step = BestStep(place.folder, place.generations);
   if (step == 0) {
-    return Status(ErrorKind::kData, StrCat("--best: '", place.folder,
-                                           "' has no evaluation with a finite value"));
+    return Status(ErrorKind::kData,
+                  StrCat("--best: '", place.folder, "' has no evaluation with a finite value"));
   }
   return Status(ErrorKind::kData,
                 StrCat("--best: '", place.folder, "' holds no checkpoint of update ", step,
