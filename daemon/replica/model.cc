@@ -149,7 +149,7 @@ Status Model::CountCollectives() {
 }
 
 Status Model::ApplyRules(const OptimizerSpec& optimizer) {
-  GACCD_RETURN_IF_ERROR(ApplyGroupRules(optimizer, &layout_));
+  GACCD_RETURN_IF_ERROR(ApplyGroupRules(optimizer, &layout_, network_->weight_names().tied));
   // Parameters below the lowest one that is not frozen have no gradient, so there is no sum over
   // it.
   return update_sums_ > 0 ? CountCollectives() : Status::Ok();

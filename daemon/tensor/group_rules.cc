@@ -11,7 +11,8 @@
 namespace gaccd {
 namespace {
 
-Status CheckRule(const OptimizerGroupSpec& rule, std::span<const FlatEntry> entries) {
+Status CheckRule(const OptimizerGroupSpec& rule, std::span<const FlatEntry> entries,
+                 const std::map<std::string, std::string>& tied) {
   const std::string name = StrCat("optimizer.group '", rule.match, "'");
   if (!rule.weight_decay && !rule.lr_factor && !rule.freeze) {
     return {ErrorKind::kConfig, StrCat(name, " needs weight_decay, lr_factor or freeze")};
@@ -20,6 +21,11 @@ Status CheckRule(const OptimizerGroupSpec& rule, std::span<const FlatEntry> entr
     return MatchesPattern(rule.match, entry.name);
   };
   if (std::ranges::any_of(entries, matches)) return Status::Ok();
+  for (const auto& [copy, parameter] : tied) {
+    if (!MatchesPattern(rule.match, copy)) continue;
+    return {ErrorKind::kConfig, StrCat(name, " matches no parameter: '", copy,
+                                       "' is another name of '", parameter, "'")};
+  }
   return {ErrorKind::kConfig, StrCat(name, " matches no parameter; the first is '",
                                      entries.empty() ? "" : entries.front().name, "'")};
 }
@@ -30,9 +36,10 @@ bool MatchesPattern(const std::string& pattern, const std::string& name) {
   return fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
 }
 
-Status ApplyGroupRules(const OptimizerSpec& spec, FlatLayout* layout) {
+Status ApplyGroupRules(const OptimizerSpec& spec, FlatLayout* layout,
+                       const std::map<std::string, std::string>& tied) {
   for (const OptimizerGroupSpec& rule : spec.group) {
-    GACCD_RETURN_IF_ERROR(CheckRule(rule, layout->entries()));
+    GACCD_RETURN_IF_ERROR(CheckRule(rule, layout->entries(), tied));
   }
   for (std::size_t i = 0; i < layout->entries().size(); ++i) {
     const FlatEntry& entry = layout->entries()[i];

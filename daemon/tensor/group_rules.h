@@ -1,6 +1,7 @@
 // The rules of a job for parameter groups, selected by name.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "collectives/base/result.h"
@@ -14,8 +15,9 @@ namespace gaccd {
 
 // If several rules match a parameter, the last one that sets a value counts; values that no rule
 // sets stay as the model declares them. kConfig: a pattern matches no parameter, or no trainable
-// parameter is left.
-Status ApplyGroupRules(const OptimizerSpec& spec, FlatLayout* layout);
+// parameter is left. tied: other names of parameters, which patterns do not match, for messages.
+Status ApplyGroupRules(const OptimizerSpec& spec, FlatLayout* layout,
+                       const std::map<std::string, std::string>& tied = {});
 
 // The weight decay of parameters whose group sets none.
 [[nodiscard]] double OwnWeightDecay(const OptimizerSpec& spec);

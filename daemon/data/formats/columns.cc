@@ -256,7 +256,8 @@ std::string PositionText(const Column& column, std::int64_t sample, std::size_t 
 template <typename Bad, typename Report>
 Status Scan(const Column& column, std::int64_t samples, std::string_view use, NodeShare* share,
             const Bad& bad, const Report& report) {
-  const std::string known = StrCat(use, " ", column.first, " ", column.array.name);
+  const std::string known =
+      StrCat(use, " ", column.spec.name, " ", column.first, " ", column.array.name);
   if (share != nullptr && share->IsChecked(known)) return Status::Ok();
   constexpr std::size_t kBlock = 16384;  // only the values of a bad block are checked one by one
   constexpr std::size_t kElementsATick = 1024 * kBlock;

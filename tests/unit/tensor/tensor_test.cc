@@ -121,6 +121,9 @@ TEST(GroupRulesTest, RefusesEmptyRuleAndNothingToTrain) {
   OptimizerSpec spec;
   spec.group = {{.match = "*.bais", .weight_decay = 0.0}};
   EXPECT_THAT(error(spec), HasSubstr("optimizer.group '*.bais' matches no parameter"));
+  spec.group = {{.match = "head.*", .freeze = true}};
+  EXPECT_THAT(ApplyGroupRules(spec, &layout, {{"head.weight", "fc1.weight"}}),
+              IsError(ErrorKind::kConfig, "'head.weight' is another name of 'fc1.weight'"));
   spec.group = {{.match = "fc1.*"}};
   EXPECT_THAT(error(spec), HasSubstr("'fc1.*' needs weight_decay"));
   spec.group = {{.match = "*", .freeze = true}};
