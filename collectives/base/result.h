@@ -103,7 +103,7 @@ class [[nodiscard]] Result {
   [[nodiscard]] bool ok() const { return status_.ok(); }
   [[nodiscard]] const Status& status() const { return status_; }
 
-  // REQUIRES: ok(); otherwise aborts, after an error in the program.
+  // REQUIRES: ok(). Aborts otherwise, with the error.
   [[nodiscard]] T& value() & { return Checked(); }
   [[nodiscard]] const T& value() const& { return Checked(); }
   [[nodiscard]] T&& value() && { return std::move(Checked()); }

@@ -416,12 +416,11 @@ class GraphBuilder:
         """Whether the tensor is a buffer or an unused parameter, which keep their values."""
         return name in self._buffers or not any(name in node.inputs for _, node, _ in self.nodes)
 
-    def is_in_constants(self, name: str) -> bool:
-        """Whether it is a saved buffer that the output depends on: calls with its values are folded, so other values have no effect."""
-        if not self._is_constant(name):
-            return False
+    def buffers_in_constants(self) -> set[str]:
+        """Saved buffers that the output depends on: calls with their values are folded, so other values have no effect."""
         targets = self.program.graph_signature.inputs_to_buffers
-        return any(node.op == "placeholder" and self._canonical.get(targets.get(node.name)) == name for node in self._needed(self.output_node))
+        names = {self._canonical.get(targets.get(node.name, ""), "") for node in self._needed(self.output_node)}
+        return {name for name in names if self._is_constant(name)}
 
     def unused(self) -> dict[str, torch.Tensor]:
         """Trainable parameters without a gradient: the output does not depend on them, or by integers and masks alone; they keep their values."""

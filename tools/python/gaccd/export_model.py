@@ -96,8 +96,8 @@ def _check_model(model: torch.nn.Module) -> None:
 def _check_forward(model: torch.nn.Module, given: int, named: Iterable[str]) -> None:
     arguments = list(inspect.signature(model.forward).parameters.values())
     several = [one.name for one in arguments if one.kind is inspect.Parameter.VAR_POSITIONAL]
-    if unnamed := [name for name in named if name not in {one.name for one in arguments if one.kind not in (
-            inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)}]:
+    known = {one.name for one in arguments if one.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)}
+    if unnamed := [name for name in named if name not in known]:
         raise ExportError(f"{unnamed[0]}: expected an argument of forward with this name, found {', '.join(one.name for one in arguments)}")
     if several and given >= len([one for one in arguments if one.kind is not inspect.Parameter.KEYWORD_ONLY]):
         raise ExportError(f"forward(*{several[0]}): expected an argument with a name for each input, which names its data")
@@ -161,7 +161,7 @@ def _gaussian_nll(x: torch.Tensor, target: torch.Tensor, var: torch.Tensor | flo
     ones are replaced by eps but get the gradient."""
     if isinstance(var, float):
         var = torch.full_like(x, var)
-    if var.dim() == x.dim() - 1:
+    if var.size() == x.size()[:-1]:
         var = var.unsqueeze(-1)
     var = torch.where(var < eps, var - var.detach() + eps, var)
     losses = 0.5 * (var.log() + (x - target) ** 2 / var) + (0.5 * math.log(2 * math.pi) if full else 0)

@@ -21,10 +21,11 @@ def graph_text(graph: GraphBuilder, shorter: dict[int, GraphBuilder]) -> str:
         kind = "F32" if one.example.is_floating_point() else "I64"
         sizes = "".join(f" size: {size}" for size in [-1, *one.example.shape[1:]])
         lines.append(f"input {{ name: {json.dumps(one.name)} type: {kind}{sizes} }}")
+    in_constants = graph.buffers_in_constants()
     for name, tensor in graph.own.items():
         sizes = "".join(f" size: {size}" for size in tensor.shape)
         buffer = " buffer: true" if graph.is_kept(name) else ""
-        frozen = " frozen: true" if (graph.is_in_constants(name) if buffer else graph.is_frozen(name)) else ""
+        frozen = " frozen: true" if (name in in_constants if buffer else graph.is_frozen(name)) else ""
         aliases = "".join(f" alias: {json.dumps(alias)}" for alias in graph.aliases.get(name, []))
         lines.append(f"parameter {{ name: {json.dumps(name)}{sizes}{buffer}{frozen}{aliases} }}")
     for name, tensor in constants.items():

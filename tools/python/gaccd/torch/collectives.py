@@ -70,7 +70,7 @@ def _agree(x: Tensor, shape: Sequence[int], what: str, group: Any) -> list[list[
     """By rank: the number of rows of x, and whether it needs a gradient. ValueError on all ranks if x differs in type or
     in `shape`, which is that of x or of its rows."""
     if x.dim() > MOST_DIMENSIONS or x.dtype not in DTYPES:
-        raise ValueError(f"expected at most {MOST_DIMENSIONS} dimensions of a type that gloo and NCCL add, found {x.dim()} of {x.dtype}")
+        raise ValueError(f"expected at most {MOST_DIMENSIONS} dimensions of a type that gloo and NCCL have, found {x.dim()} of {x.dtype}")
     world = dist.get_world_size(group)
     if world < 1:
         raise ValueError("expected a rank of the group, found one that is not in it")
