@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -76,6 +77,10 @@ class Dataset {
 
   // Type conversions: "features f64 -> f32, labels i64 -> i32". Empty: none.
   [[nodiscard]] virtual std::string conversions() const { return {}; }
+
+  // Whether "features" are stored as integers, 0 to 255, or as floats, which have another scale.
+  // Empty: unknown.
+  [[nodiscard]] virtual std::optional<bool> has_integer_features() const { return std::nullopt; }
 
   // Copies sample indices[i] to row i of every tensor of `out`; out.ids is not used. REQUIRES:
   // out.samples == indices.size(), every index in [0, size()), out.length 0 or at least the

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -21,6 +22,9 @@ class DerivedDataset : public Dataset {
   [[nodiscard]] Status CheckUnchanged() const final { return base_->CheckUnchanged(); }
   [[nodiscard]] Status ReadError() const final { return base_->ReadError(); }
   [[nodiscard]] std::string conversions() const final { return base_->conversions(); }
+  [[nodiscard]] std::optional<bool> has_integer_features() const final {
+    return base_->has_integer_features();
+  }
   [[nodiscard]] std::int64_t gather_bytes() const override { return base_->gather_bytes(); }
   [[nodiscard]] std::int64_t Length(std::int64_t index) const override {
     return base_->Length(index);

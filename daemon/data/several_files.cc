@@ -71,6 +71,9 @@ class JoinedDataset final : public Dataset {
     }
     return all;
   }
+  [[nodiscard]] std::optional<bool> has_integer_features() const override {
+    return parts_.front()->has_integer_features();
+  }
   [[nodiscard]] Status CheckUnchanged() const override {
     for (const auto& part : parts_) GACCD_RETURN_IF_ERROR(part->CheckUnchanged());
     return Status::Ok();
@@ -184,14 +187,28 @@ Result<std::vector<SourceSpec>> ExpandPatterns(const SourceSpec& source,
   return sources;
 }
 
+Status CheckSameStorage(const Dataset& first, const Dataset& other, std::string_view what,
+                        std::string_view first_what) {
+  const auto expected = first.has_integer_features();
+  const auto found = other.has_integer_features();
+  if (!expected || !found || *expected == *found) return Status::Ok();
+  const auto kind = [](bool integers) { return integers ? "integers" : "floats"; };
+  return {ErrorKind::kData,
+          StrCat(what, ": expected features stored as ", kind(*expected), ", as in ", first_what,
+                 ", found ", kind(*found),
+                 "; data.normalize is for both: save them with the same type and scale")};
+}
+
 Result<std::unique_ptr<Dataset>> JoinDatasets(std::vector<std::unique_ptr<Dataset>> parts) {
   if (parts.size() == 1) return std::move(parts.front());
   for (std::size_t i = 1; i < parts.size(); ++i) {
-    if (parts[i]->spec() == parts.front()->spec()) continue;
-    return Status(ErrorKind::kData,
-                  StrCat("file ", i + 1, " of ", parts.size(), ": expected samples of ",
-                         Describe(parts.front()->spec()), ", as in the first, found ",
-                         Describe(parts[i]->spec())));
+    const std::string file = StrCat("file ", i + 1, " of ", parts.size());
+    if (parts[i]->spec() != parts.front()->spec()) {
+      return Status(ErrorKind::kData,
+                    StrCat(file, ": expected samples of ", Describe(parts.front()->spec()),
+                           ", as in the first, found ", Describe(parts[i]->spec())));
+    }
+    GACCD_RETURN_IF_ERROR(CheckSameStorage(*parts.front(), *parts[i], file, "the first"));
   }
   std::unique_ptr<Dataset> joined = std::make_unique<JoinedDataset>(std::move(parts));
   return joined;

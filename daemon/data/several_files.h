@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/config/job.h"
@@ -24,8 +25,13 @@ Result<std::vector<SourceSpec>> ExpandPatterns(const SourceSpec& source, const s
 Result<std::map<std::string, std::string>> MatchFiles(const std::string& pattern,
                                                       const std::string& folder);
 
+// kData if the features of one are stored as integers and those of the other as floats: most likely
+// 0 to 255 and 0 to 1, which one normalisation cannot fit. what, first_what: names for the message.
+[[nodiscard]] Status CheckSameStorage(const Dataset& first, const Dataset& other,
+                                      std::string_view what, std::string_view first_what);
+
 // Concatenates the samples of `parts`, at least one. A damaged record is replaced by a sample of
-// the same part. kData if their specs differ.
+// the same part. kData if their specs differ, or CheckSameStorage().
 Result<std::unique_ptr<Dataset>> JoinDatasets(std::vector<std::unique_ptr<Dataset>> parts);
 
 }  // namespace gaccd

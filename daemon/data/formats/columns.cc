@@ -61,11 +61,13 @@ GACCD_SIMD_CLONES void CopyToI32(const std::byte* in, std::size_t count, Affine 
 }
 
 RowFunction SelectRowFunction(const Column& column) {
-  const bool floats = column.spec.dtype == DType::kF32;
-  return VisitStored(column.array.type, [floats](auto element) -> RowFunction {
-    using T = decltype(element);
-    return floats ? &CopyFloats<T> : &CopyToI32<T>;
-  });
+  const StoredType type = column.array.type;
+  if (column.spec.dtype == DType::kI32) {
+    return VisitStoredInteger(
+        type, [](auto element) -> RowFunction { return &CopyToI32<decltype(element)>; });
+  }
+  return VisitStored(type,
+                     [](auto element) -> RowFunction { return &CopyFloats<decltype(element)>; });
 }
 
 class ColumnDataset final : public Dataset {
@@ -151,6 +153,14 @@ class ColumnDataset final : public Dataset {
     return text;
   }
 
+  [[nodiscard]] std::optional<bool> has_integer_features() const override {
+    for (const Column& column : columns_) {
+      if (column.spec.name != "features" || column.array.places != nullptr) continue;  // of text
+      return !IsFloat(column.array.type);
+    }
+    return std::nullopt;
+  }
+
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
     for (std::size_t c = 0; c < rows_.size(); ++c) {
       const Rows& rows = rows_[c];
@@ -232,7 +242,7 @@ GACCD_SIMD_CLONES bool AnyOutside(const std::byte* data, std::size_t count, std:
 }
 
 template <typename T>
-GACCD_SIMD_CLONES bool AnyInvalidWeight(const std::byte* data, std::size_t count) {
+bool AnyInvalidWeight(const std::byte* data, std::size_t count) {
   std::uint32_t any = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const auto value = static_cast<float>(Load<T>(data, i));
@@ -300,7 +310,7 @@ Status CheckFinite(const Column& column, std::int64_t samples, BadRecords* bad, 
   // A file may be used twice with different normalisations.
   const std::string use = StrCat(std::bit_cast<std::uint64_t>(affine.factor), " ",
                                  std::bit_cast<std::uint64_t>(affine.shift));
-  return VisitStored(column.array.type, [&](auto element) {
+  return VisitStoredFloat(column.array.type, [&](auto element) {
     using T = decltype(element);
     const auto report = [&](std::int64_t sample, std::size_t at, const std::byte* data) {
       const auto stored = Load<T>(data, 0);
@@ -330,7 +340,7 @@ Status CheckIntegers(const Column& column, std::int64_t samples, const IntegerRa
   const auto least = static_cast<std::uint64_t>(range.least);
   const auto or_else = static_cast<std::uint64_t>(range.or_else.value_or(range.least));
   const std::uint64_t width = static_cast<std::uint64_t>(range.end) - least;
-  return VisitStored(column.array.type, [&](auto element) {
+  return VisitStoredInteger(column.array.type, [&](auto element) {
     using T = decltype(element);
     const auto report = [&](std::int64_t sample, std::size_t at, const std::byte* data) {
       return bad->Add(

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 namespace gaccd {
 
@@ -35,6 +36,23 @@ constexpr auto VisitStored(StoredType type, const Use& use) {
       break;
   }
   return use(float{});
+}
+
+// The same for one kind of types, so that `use` is compiled for no other. REQUIRES: `type` is of
+// it.
+template <typename Use>
+constexpr auto VisitStoredFloat(StoredType type, const Use& use) {
+  return type == StoredType::kF64 ? use(double{}) : use(float{});
+}
+template <typename Use>
+constexpr auto VisitStoredInteger(StoredType type, const Use& use) {
+  return VisitStored(type, [&use](auto element) {
+    if constexpr (std::is_integral_v<decltype(element)>) {
+      return use(element);
+    } else {
+      return decltype(use(std::int64_t{})){};
+    }
+  });
 }
 
 [[nodiscard]] constexpr std::size_t SizeOf(StoredType type) {

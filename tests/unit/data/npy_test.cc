@@ -77,6 +77,31 @@ TEST_F(NpyTest, OnlyTrainingDataMayHaveWeights) {
   EXPECT_TRUE(OpenTrainingData(job)->eval_weighted);
 }
 
+// One is 0 to 255, the other most likely 0 to 1: one normalisation would be wrong for one of them.
+TEST_F(NpyTest, RefusesIntegersNextToFloats) {
+  const std::string bytes = Head("|u1", "(3, 1, 2)") + "\1\2\3\4\5\6";
+  const std::string floats = Head("<f8", "(3, 1, 2)") + Values<double>({1, 2, 3, 4, 5, 6});
+  Job job;
+  job.data.train = NpySpec{.features = folder_.Write("x", bytes),
+                           .targets = folder_.Write("y", kNpyLabels),
+                           .classes = 3};
+  job.data.eval = NpySpec{.features = folder_.Write("x-eval", floats),
+                          .targets = folder_.Write("y-eval", kNpyLabels),
+                          .classes = 3};
+  EXPECT_THAT(OpenTrainingData(job).status().message(),
+              HasSubstr("the evaluation data: expected features stored as integers, as in the "
+                        "training data, found floats"));
+  job.data.train = NpySpec{.features = StrCat(folder_.path(), "/x*"),
+                           .targets = StrCat(folder_.path(), "/y*"),
+                           .classes = 3};
+  EXPECT_THAT(OpenTrainingData(job).status().message(),
+              HasSubstr("file 2 of 2: expected features stored as integers, as in the first, "
+                        "found floats"));
+  (void)folder_.Write("x-eval",
+                      Head("<i2", "(3, 1, 2)") + Values<std::int16_t>({1, 2, 3, 4, 5, 6}));
+  EXPECT_TRUE(OpenTrainingData(job).ok());
+}
+
 TEST_F(NpyTest, ReadsBytesI32LabelsAndEveryVersion) {
   for (const int version : {1, 2, 3}) {
     const auto dataset =
