@@ -1,5 +1,7 @@
 #include "daemon/inspect/watch/run_state.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -34,6 +36,15 @@ double Age(WallTime at, WallTime now) { return std::max(0.0, SecondsBetween(at, 
 std::optional<double> ParseAge(const std::string& ts, WallTime now) {
   const auto at = ParseTimestamp(ts);
   return at ? std::optional(Age(*at, now)) : std::nullopt;
+}
+
+// Where the clock of rank 0 is ahead, its time says nothing about the age, so that of the file
+// counts: a run that died would be shown as running until this clock has caught up.
+double StatusAge(const std::string& path, const std::string& ts, WallTime now) {
+  const auto at = ParseTimestamp(ts);
+  struct stat info {};
+  if (!at || *at <= now || ::stat(path.c_str(), &info) != 0) return at ? Age(*at, now) : 0;
+  return Age(std::chrono::system_clock::from_time_t(info.st_mtim.tv_sec), now);
 }
 
 std::optional<double> IfFinite(double value) {
@@ -248,7 +259,7 @@ Result<RunState> ReadStatusFile(const std::string& folder, WallTime now) {
                  .dur_p50_s = IfFinite(last.rates.dur_p50_s),
                  .eta_s = IfFinite(last.rates.eta_s),
                  .save_step = status->save_step,
-                 .age_s = ParseAge(status->ts, now).value_or(0),
+                 .age_s = StatusAge(path, status->ts, now),
                  .step_age_s = ParseAge(status->last_step_ts, now),
                  .save_age_s = ParseAge(status->save_ts, now),
                  .failed_saves = status->failed_saves,

@@ -120,6 +120,16 @@ TEST_F(RunStateTest, ClockBehindGivesNoNegativeAge) {
   EXPECT_EQ(Read(ReadRunStatus("running", ""), -100).age_s, 0);
 }
 
+// As after a crash: the clock of rank 0 is 100 s ahead, and it wrote nothing for 40 s.
+TEST_F(RunStateTest, ClockBehindDoesNotHideThatRunIsStale) {
+  const std::string path = folder_.path() + "/STATUS.json";
+  ASSERT_TRUE(ReplaceFile(path, ReadRunStatus("running", ""), false).ok());
+  std::filesystem::last_write_time(path, std::chrono::file_clock::from_sys(After(-140)));
+  const RunState state = ValueOrThrow(ReadRunState(folder_.path(), After(-100)));
+  EXPECT_EQ(Name(state.phase), "stale");
+  EXPECT_NEAR(state.age_s, 40, 1);
+}
+
 TEST_F(RunStateTest, LedgerGivesEndOfAttemptWithoutVerdict) {
   Ledger({.attempt = "001-812",
           .exit = 137,
