@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 
 #include "collectives/base/result.h"
 #include "collectives/base/strings.h"
@@ -137,7 +138,8 @@ Advice AfterExit(const AdviceFacts& facts, int exit, const std::string& folder) 
           "原样重新启动会再次这样结束：请先改变原因中提到的内容"};
 }
 
-Advice AdviseLiveRun(const RunState& state, const std::string& folder) {
+Advice AdviseLiveRun(const AdviceFacts& facts, const std::string& folder) {
+  const RunState& state = facts.state;
   constexpr double kStill = 60;  // seconds, or kUpdates updates if these are longer
   constexpr double kUpdates = 10;
   if (state.no_rank_yet) {
@@ -165,6 +167,16 @@ Advice AdviseLiveRun(const RunState& state, const std::string& folder) {
                    " ago; to see what the ranks do: gaccd logs --follow ", folder),
             StrCat("上一次更新结束于 ", age, " 之前；查看各 rank 在做什么：gaccd logs --follow ",
                    folder)};
+  }
+  // Without an update there is no step_age_s.
+  const double late = std::chrono::duration<double>(kStartLimit).count();
+  if (state.phase == RunPhase::kStarting && facts.attempt_age_s > late) {
+    const std::string age = DurationText(facts.attempt_age_s);
+    return {
+        StrCat("it began ", age, " ago and has made no update; to see what the ranks do: gaccd ",
+               "logs --follow ", folder),
+        StrCat("它在 ", age, " 之前开始，还没有完成更新；查看各 rank 在做什么：gaccd ",
+               "logs --follow ", folder)};
   }
   return {"nothing to do: it is running", "无需操作：正在运行"};
 }
@@ -202,7 +214,7 @@ Advice AdviseForPhase(const AdviceFacts& facts, const std::string& folder) {
                  "；如果没有这个作业，它已被取消：请重新提交")};
     case RunPhase::kStarting:
     case RunPhase::kRunning:
-      return AdviseLiveRun(state, folder);
+      return AdviseLiveRun(facts, folder);
     case RunPhase::kStale: {
       if (state.no_rank_yet) return AdviseSilentRanks(state);
       const std::string age = DurationText(state.age_s);

@@ -15,6 +15,7 @@ struct AdviceFacts {
   bool hold_file = false;
   bool disk_full = false;      // the disk of the run folder
   bool has_checkpoint = true;  // the run folder has one with a manifest
+  double attempt_age_s = 0;    // since the newest attempt began; 0: unknown
 };
 
 // A sentence in English and Chinese. Commands in it can be pasted into a shell, also for folders

@@ -175,8 +175,10 @@ Result<Diagnosis> DiagnoseFiles(const std::string& run_dir, WallTime now, const 
     GACCD_ASSIGN_OR_RETURN(list, ListAttempts(run_dir));
   }
   diagnosis.attempts = list.attempts.size();
+  double attempt_age_s = 0;
   if (!list.attempts.empty()) {
     const Attempt& newest = list.attempts.back();
+    attempt_age_s = SecondsBetween(newest.started, now);
     diagnosis.newest = newest.name;
     diagnosis.srun_errors = ReadSrunErrors(newest.folder);
     diagnosis.suspects = FindSuspects(list.attempts, ReadLedger(run_dir + "/ledger.jsonl"),
@@ -186,7 +188,8 @@ Result<Diagnosis> DiagnoseFiles(const std::string& run_dir, WallTime now, const 
                              .stop_file = PathExists(run_dir + "/STOP"),
                              .hold_file = PathExists(run_dir + "/HOLD"),
                              .disk_full = IsDiskFull(run_dir),
-                             .has_checkpoint = HasCheckpoint(run_dir)});
+                             .has_checkpoint = HasCheckpoint(run_dir),
+                             .attempt_age_s = attempt_age_s});
   return diagnosis;
 }
 

@@ -284,6 +284,23 @@ TEST(Advise, WarnsIfRunIsStuckOrCannotSave) {
   EXPECT_THAT(advice(), HasSubstr("free space"));
 }
 
+TEST(Advise, NamesAStartThatTakesLong) {
+  const RunState state{.folder = "r", .phase = RunPhase::kStarting, .has_status = true};
+  EXPECT_THAT(Advise({.state = state, .attempt_age_s = 299})[0].en, HasSubstr("nothing to do"));
+  const Advice late = Advise({.state = state, .attempt_age_s = 3600})[0];
+  EXPECT_THAT(late.en, AllOf(HasSubstr("began 1:00:00 ago"), HasSubstr("gaccd logs --follow r")));
+  EXPECT_THAT(late.zh, HasSubstr("gaccd logs --follow r"));
+}
+
+TEST_F(DoctorTest, NamesAStartThatTakesLong) {
+  run_.Append("STATUS.json",
+              StrCat(R"({"v":1,"ts":")", At(600), R"(","job":"812","attempt_dir":)",
+                     R"("attempts/001-812","host":"n1","world":4,"state":"starting"})"));
+  run_.Event("001-812", 10, "starting");
+  const auto found = ValueOrThrow(Diagnose(run_.path(), *ParseTimestamp(At(610))));
+  EXPECT_THAT(DiagnosisText(found), HasSubstr("it began 10:00 ago and has made no update"));
+}
+
 TEST(ShellWord, QuotesToOneWord) {
   EXPECT_EQ(ShellWord("/runs/a-1.2"), "/runs/a-1.2");
   EXPECT_EQ(ShellWord("a b"), "'a b'");
