@@ -125,6 +125,15 @@ void ExpectedEnd(const RunMetrics& run, Samples& out) {
   if (const auto left = step->Number("eta_s")) out(SecondsSinceEpoch(step->at) + *left);
 }
 
+// Events of later stages have the effective batch alone: it is the one asked for if nothing is
+// rounded, else that is not known.
+void RequestedBatch(const RunMetrics& run, Samples& out) {
+  const auto& plan = run.figures.plan;
+  const std::string_view mode = plan ? plan->Text("mode") : "";
+  if (run.figures.target && !mode.empty() && mode != "exact") return;
+  out(run.figures.BatchNumber("target", "target_batch"));
+}
+
 struct Metric {
   const char* name;
   const char* type;
@@ -190,10 +199,7 @@ constexpr Metric kMetrics[] = {
      }},
     {"gaccd_mfu_ratio", "gauge", "Model FLOPs utilization of the newest update, where known.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.step, "mfu_ratio"); }},
-    {"gaccd_batch_target_samples", "gauge", "Requested samples of an update.",
-     [](const RunMetrics& run, Samples& out) {
-       out(run.figures.BatchNumber("target", "target_batch"));
-     }},
+    {"gaccd_batch_target_samples", "gauge", "Requested samples of an update.", RequestedBatch},
     {"gaccd_batch_effective_samples", "gauge", "Planned samples of an update.",
      [](const RunMetrics& run, Samples& out) {
        out(run.figures.BatchNumber("target", "effective_batch"));

@@ -306,6 +306,25 @@ TEST_F(ExportTest, BatchIsOfNewestStage) {
   EXPECT_EQ(batch(), first) << "other ranks";
 }
 
+TEST_F(ExportTest, RequestedBatchOfARoundedStageIsUnknown) {
+  for (const auto& [mode, known] : {std::pair{"floor", false}, std::pair{"exact", true}}) {
+    RunFiles run;
+    run.Event("000-812", 1, "plan",
+              StrCat(R"(,"mode":")", mode, R"(","world":2,"target_batch":100,)",
+                     R"("effective_batch":60,"accum_steps":1)"));
+    const auto text = [&] {
+      return PrometheusText(std::vector{RunMetrics{.run = "a", .figures = Sum(run)}});
+    };
+    const std::string name = "gaccd_batch_target_samples{run=\"a\",slurm_job_id=\"\"}";
+    EXPECT_THAT(text(), HasSubstr(name + " 100\n")) << mode;
+    // Of 410 that were asked for, rounded down.
+    run.Event("000-812", 2, "target", R"(,"step":3,"target":360,"accum_steps":6)");
+    EXPECT_THAT(text(),
+                HasSubstr("gaccd_batch_effective_samples{run=\"a\",slurm_job_id=\"\"} 360"));
+    EXPECT_EQ(text().find(name) != std::string::npos, known) << mode;
+  }
+}
+
 // The counters in a text of Prometheus.
 std::map<std::string, double> CountersIn(const std::string& text) {
   std::map<std::string, double> counters;
