@@ -41,7 +41,7 @@ Status RunReportCommand(const ReportRequest& request) {
   std::vector<ReportData> runs;
   for (const std::string& folder : folders) {
     GACCD_ASSIGN_OR_RETURN(ReportData run,
-                           ReadReportData(folder, std::chrono::system_clock::now()));
+                           ReadReportData(folder, std::chrono::system_clock::now(), FindJobStates));
     runs.push_back(std::move(run));
   }
   NameApart(folders, runs);

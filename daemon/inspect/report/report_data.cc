@@ -249,9 +249,9 @@ SlowSum& SlowSum::operator+=(const SlowSum& more) {
   return *this;
 }
 
-Result<ReportData> ReadReportData(const std::string& run_dir, WallTime now) {
+Result<ReportData> ReadReportData(const std::string& run_dir, WallTime now, const JobFinder& find) {
   ReportData data{.folder_name = FolderName(run_dir), .read_at = now};
-  GACCD_ASSIGN_OR_RETURN(data.diagnosis, DiagnoseFiles(run_dir, now));
+  GACCD_ASSIGN_OR_RETURN(data.diagnosis, DiagnoseFiles(run_dir, now, find));
   const bool has_begun = data.diagnosis.attempts > 0;
   if (!has_begun && !data.diagnosis.state.has_status) return data;
   GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(run_dir));

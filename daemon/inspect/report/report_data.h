@@ -98,6 +98,8 @@ struct ReportData {
 };
 
 // Errors: ReadRunState() and ListAttempts(). diagnosis.notes has problems of the files of the run.
-[[nodiscard]] Result<ReportData> ReadReportData(const std::string& run_dir, WallTime now);
+// find: queries SLURM as doctor does; empty: only the files.
+[[nodiscard]] Result<ReportData> ReadReportData(const std::string& run_dir, WallTime now,
+                                                const JobFinder& find = {});
 
 }  // namespace gaccd

@@ -150,6 +150,25 @@ TEST_F(ReportTest, BatchIsOfNewestStage) {
   EXPECT_EQ(FirstRun(Written(), "figures/effective_batch"), "6144");
 }
 
+// As doctor: the files alone would say that rank 0 is silent.
+TEST_F(ReportTest, AsksSlurmAboutARunThatWritesNothing) {
+  RunFiles run;
+  run.Event("000-812", 1, "step", Step(1, 0.5));
+  run.Append("STATUS.json",
+             StrCat(R"({"ts":")", At(2), R"(","job":"812","attempt_dir":"attempts/000-812",)",
+                    R"("state":"running","world":1,"step":1,"steps_total":9})"));
+  const auto find = [](std::span<const std::string>) {
+    return std::optional(JobStates{{"812", {"CANCELLED", "", ""}}});
+  };
+  const auto phase = [&](const JobFinder& finder) {
+    std::vector<ReportData> data;
+    data.push_back(ValueOrThrow(ReadReportData(run.path(), *ParseTimestamp(At(80)), finder)));
+    return FirstRun(*Json::ParseObject(ReportJson(data, PageLanguage::kBoth)), "phase");
+  };
+  EXPECT_EQ(phase({}), R"("stale")");
+  EXPECT_EQ(phase(find), R"("stopped")");
+}
+
 TEST_F(ReportTest, ShowsRunHistory) {
   const Json page = Written();
   EXPECT_EQ(JsonAt(page, "language"), R"("both")");
