@@ -85,6 +85,8 @@ void EventStream::Check(const Event& event) {
   check_.two_writers |= seq <= check_.last_seq;
   if (event.name != "dropped" && event.name != "thinned")
     check_.missing += std::max<std::int64_t>(0, seq - check_.last_seq - 1);
+  if (event.name == "dropped")
+    check_.lost += std::max<std::int64_t>(0, event.Whole("lines").value_or(0));
   check_.last_seq = seq;
   check_.back_in_time |= check_.last && event.at < *check_.last;
   if (!check_.last && before_ && event.at < *before_) {
@@ -179,6 +181,10 @@ std::vector<std::string> EventStream::AttemptNotes() const {
     note(damaged, " lines are damaged");
   }
   if (check_.missing > 0) note(check_.missing, " lines are missing");
+  if (check_.lost > 0) {
+    note(check_.lost, " lines were lost when the disk was full or silent: sums over updates and ",
+         "samples lack them");
+  }
   if (check_.two_writers) note("its lines have two writers, or are duplicated");
   if (check_.back_in_time) note("its clock was set back");
   return notes;

@@ -63,6 +63,7 @@ class EventStream {
   struct FileCheck {
     std::int64_t damaged = 0;
     std::int64_t missing = 0;  // by seq, without those of "dropped" and "thinned" events
+    std::int64_t lost = 0;     // of "dropped" events
     std::int64_t last_seq = 0;
     bool two_writers = false;
     bool back_in_time = false;
