@@ -83,8 +83,8 @@ std::string PhaseText(const RunState& state) {
   std::string text = StrCat(Name(state.phase), ", STATUS.json was written ", Ago(state.age_s));
   if (state.phase == RunPhase::kStale) {
     text +=
-        ": rank 0 or its node is gone, or the folder hangs, or the clocks of the two machines "
-        "differ";
+        ": rank 0 or its node is gone, or the folder hangs or is full, or the clocks of the two "
+        "machines differ";
   }
   return text;
 }
