@@ -267,8 +267,9 @@ Result<ReportData> ReadReportData(const std::string& run_dir, WallTime now, cons
   data.diagnosis.notes = stream.notes();
   AddChanges(stream.attempts(), &data);
   ApplyLedger(run_dir, &data);
-  const std::string newest = stream.attempts().empty() ? run_dir : stream.attempts().back().folder;
-  const auto job = ReadSmallFile(newest + "/job.txtpb", ErrorKind::kData);
+  const std::string& name = data.diagnosis.newest;
+  const std::string attempt = name.empty() ? run_dir : StrCat(run_dir, "/attempts/", name);
+  const auto job = ReadSmallFile(attempt + "/job.txtpb", ErrorKind::kData);
   if (job.ok()) data.job = *job;
   if (const auto& best = data.diagnosis.state.best) {
     data.best_is_saved = HasBest(run_dir + "/ckpt", best->step);

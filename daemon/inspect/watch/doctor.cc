@@ -40,13 +40,22 @@ std::string ReadSuspects(const Attempt& attempt, const std::vector<LedgerEntry>&
   return verdict ? SafeHosts(std::string(verdict->Text("suspect_hosts"))) : std::string();
 }
 
-// Hosts of the newest attempt first, then by number of attempts.
+// The attempt of which the state is, else the newest: a newer one may have been refused because
+// this one ran.
+const Attempt& FindShown(const std::vector<Attempt>& attempts, const RunState& state) {
+  const auto found = std::ranges::find(attempts, state.attempt, &Attempt::name);
+  return found == attempts.end() ? attempts.back() : *found;
+}
+
+// Hosts of the attempt `shown` first, then by number of attempts.
 std::vector<SuspectHost> FindSuspects(const std::vector<Attempt>& attempts,
-                                      const std::vector<LedgerEntry>& ledger, std::string* newest) {
+                                      const std::vector<LedgerEntry>& ledger, const Attempt& shown,
+                                      std::string* newest) {
   std::map<std::string, int> counts;
   for (const Attempt& attempt : attempts) {
-    *newest = ReadSuspects(attempt, ledger);
-    std::istringstream hosts(*newest);
+    const std::string suspects = ReadSuspects(attempt, ledger);
+    if (attempt.name == shown.name) *newest = suspects;
+    std::istringstream hosts(suspects);
     for (std::string host; std::getline(hosts, host, ',');) ++counts[host];
   }
   std::vector<SuspectHost> suspects;
@@ -177,11 +186,11 @@ Result<Diagnosis> DiagnoseFiles(const std::string& run_dir, WallTime now, const 
   diagnosis.attempts = list.attempts.size();
   double attempt_age_s = 0;
   if (!list.attempts.empty()) {
-    const Attempt& newest = list.attempts.back();
+    const Attempt& newest = FindShown(list.attempts, diagnosis.state);
     attempt_age_s = SecondsBetween(newest.started, now);
     diagnosis.newest = newest.name;
     diagnosis.srun_errors = ReadSrunErrors(newest.folder);
-    diagnosis.suspects = FindSuspects(list.attempts, ReadLedger(run_dir + "/ledger.jsonl"),
+    diagnosis.suspects = FindSuspects(list.attempts, ReadLedger(run_dir + "/ledger.jsonl"), newest,
                                       &diagnosis.state.suspect_hosts);
   }
   diagnosis.advice = Advise({.state = diagnosis.state,

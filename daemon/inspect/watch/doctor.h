@@ -39,13 +39,15 @@ struct SuspectHost {
 };
 
 struct Diagnosis {
-  RunState state;  // with the suspects of the newest attempt
+  RunState state;  // with the suspects of the attempt `newest`
   std::size_t attempts = 0;
-  std::string newest;                 // the name of the newest attempt
-  std::vector<RankFailure> failures;  // of the newest attempt, by time
+  // The name of the attempt of which the state is: the newest, unless that one was refused because
+  // this one ran.
+  std::string newest;
+  std::vector<RankFailure> failures;  // of this attempt, by time
   std::vector<std::string> warnings;  // the last of its events, oldest first
   std::string srun_errors;            // SrunErrors()
-  std::vector<SuspectHost> suspects;  // of the newest attempt first, then by attempts
+  std::vector<SuspectHost> suspects;  // of this attempt first, then by attempts
   std::vector<Advice> advice;         // in order of execution
   std::vector<std::string> notes;     // problems of the files
 };

@@ -84,6 +84,19 @@ TEST_F(DoctorTest, SuspectsSameHostsAsJobScript) {
 
 // Rank 0 was silent too long and lived: no rank failed by itself, but somebody was the first to see
 // it.
+// A second job in the folder of a live run was refused, and left a folder without events.
+TEST_F(DoctorTest, DiagnosesTheAttemptOfTheState) {
+  State(R"(,"state":"failed","exit":69,"reason":"rank 5 on n3 was lost","suspect_hosts":"n3")");
+  run_.Event("001-812", 40, "run_start");
+  run_.Event("001-812", 45, "log", R"(,"msg":"rank 5 is slow")");
+  Verdict("001-812", "n3");
+  run_.Crash("001-812", 50, 5, R"(,"signal":11,"step":400,"phase":"reduce","msg":"SIGSEGV")");
+  run_.Append("attempts/000-813/srun.err", "srun: error: n1: task 0: Exited with exit code 78\n");
+  EXPECT_THAT(Text(), AllOf(HasSubstr("\nsuspects  --exclude=n3\n"), HasSubstr("rank 5 on n3"),
+                            HasSubstr("signal 11"), HasSubstr("rank 5 is slow"),
+                            HasSubstr("sbatch --exclude=n3"), Not(HasSubstr("exit code 78"))));
+}
+
 TEST_F(DoctorTest, ShowsFirstRecordIfAllOnlyLostPeers) {
   State(R"(,"state":"failed","exit":69,"reason":"a rank was lost")");
   run_.Event("001-812", 1, "run_start");
