@@ -174,7 +174,10 @@ constexpr Metric kMetrics[] = {
     {"gaccd_step", "gauge", "Updates in the current model, skipped ones included.",
      [](const RunMetrics& run, Samples& out) { out(run.state.step); }},
     {"gaccd_steps_target", "gauge", "Updates of the whole training.",
-     [](const RunMetrics& run, Samples& out) { out(run.state.steps_total); }},
+     [](const RunMetrics& run, Samples& out) {
+       // Unknown before the first update; panels divide by it.
+       if (run.state.steps_total > 0) out(run.state.steps_total);
+     }},
     {"gaccd_steps_total", "counter", "Updates executed, including repeated ones.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.updates); }},
     {"gaccd_lost_steps_total", "counter", "Updates that a later attempt repeated.",

@@ -265,6 +265,15 @@ TEST_F(ExportTest, ExpectedEndIsThatOfNewestAttempt) {
   EXPECT_THAT(text("002-812"), Not(HasSubstr("gaccd_eta_timestamp_seconds"))) << "it just starts";
 }
 
+TEST_F(ExportTest, UpdatesOfTheTrainingAreUnknownBeforeTheFirst) {
+  const auto text = [](std::int64_t steps_total) {
+    return PrometheusText(
+        std::vector{RunMetrics{.run = "a", .state = {.step = 9, .steps_total = steps_total}}});
+  };
+  EXPECT_THAT(text(40), HasSubstr("gaccd_steps_target{run=\"a\",slurm_job_id=\"\"} 40\n"));
+  EXPECT_THAT(text(0), AllOf(HasSubstr("gaccd_step{"), Not(HasSubstr("gaccd_steps_target"))));
+}
+
 TEST_F(ExportTest, EvaluationBeforeLostOneIsNewest) {
   run_.Event("001-812", 52, "step", StepKeys(4, 1));
   run_.Event("001-812", 53, "eval", R"(,"step":4,"metric":"loss","value":0.5,"dur_s":0.5)");
