@@ -186,7 +186,11 @@ std::optional<ContrastiveModel> Model::contrastive() const {
 
 void Model::Initialize(std::uint64_t seed, std::span<float> parameters) const {
   for (nn::ParameterIndex i = 0; i < layout_.entries().size(); ++i) {
-    if (!stage_ || stage_->uses[i]) InitializeOne(i, seed, parameters);
+    // The own part, too: of a frozen or unused parameter that another stage reads, or none, saves
+    // and exports have the owner's values.
+    if (!stage_ || stage_->uses[i] || stage_->owns(layout_.entries()[i])) {
+      InitializeOne(i, seed, parameters);
+    }
   }
 }
 

@@ -126,8 +126,8 @@ Status Model::CutToStage(const std::vector<std::optional<ValueId>>& gradients,
     const std::optional<ValueId>& gradient = gradients[Index(cuts.values[s])];
     if (!gradient) {
       return {ErrorKind::kConfig,
-              StrCat("pipeline: expected something to train in every stage, found ",
-                     s == 0 ? "stage 0" : StrCat("stages 0 to ", s), " frozen")};
+              StrCat("pipeline: expected something to train in the first stage, found blocks 1 to ",
+                     stage_->blocks.front(), " frozen: pipeline.blocks must give it more")};
     }
     cuts.gradients.push_back(*gradient);
   }

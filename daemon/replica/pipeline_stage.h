@@ -35,6 +35,9 @@ struct PipelineStage {
   [[nodiscard]] bool first() const { return stage == 0; }
   [[nodiscard]] bool last() const { return stage + 1 == stages(); }
   [[nodiscard]] const ShardPart& own() const { return parts[stage]; }
+  [[nodiscard]] bool owns(const FlatEntry& entry) const {
+    return entry.offset >= own().first && entry.offset < own().first + own().elements;
+  }
 };
 
 // users: the parameters of each stage (FindStageParameters()). A parameter that no stage uses

@@ -135,6 +135,7 @@ TEST(CpuPipelines, LastStageOwnsConstantsOfOthers) {
     EXPECT_EQ(made.parts[1].state_elements, layout.entries()[1].padded_elements());
     EXPECT_TRUE(made.shared.empty());
     EXPECT_EQ(made.uses[2], stage == 0);
+    EXPECT_EQ(made.owns(layout.entries()[2]), stage == 1);
   }
   EXPECT_FALSE(DivideParameters(layout, {{1}, {0}}, {1, 1}, 0).ok());
 }
