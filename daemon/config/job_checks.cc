@@ -290,11 +290,12 @@ namespace {
 
 Status CheckPipeline(const Job& job) {
   const PipelineSpec& pipeline = job.pipeline;
-  if (pipeline.stages == 1) return {};
+  // With one stage, too: blocks without stages would train without a pipeline.
   if (!pipeline.blocks.empty() && std::ssize(pipeline.blocks) != pipeline.stages) {
-    return Bad(StrCat("pipeline.blocks: expected one number for each of ", pipeline.stages,
-                      " stages, found ", pipeline.blocks.size()));
+    return Bad(StrCat("pipeline.blocks: expected one number for each stage, with stages ",
+                      pipeline.stages, ", found ", pipeline.blocks.size()));
   }
+  if (pipeline.stages == 1) return {};
   if (job.batch.recompute == Recompute::kBlocks) {
     return Bad("pipeline: is not supported with recompute yet, expected none, found blocks");
   }

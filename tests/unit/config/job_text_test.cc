@@ -283,6 +283,14 @@ TEST(JobTextTest, RefusesNoiseScaleInPipeline) {
               HasSubstr("noise_scale_every: is not supported in a pipeline"));
 }
 
+TEST(JobTextTest, RefusesBlocksForOtherNumberOfStages) {
+  EXPECT_EQ(ParseOk(StrCat(kMinimal, "pipeline { stages: 2 blocks: [1, 2] }")).pipeline.stages, 2);
+  EXPECT_THAT(Error(StrCat(kMinimal, "pipeline { stages: 3 blocks: [1, 2] }")),
+              HasSubstr("one number for each stage, with stages 3, found 2"));
+  EXPECT_THAT(Error(StrCat(kMinimal, "pipeline { blocks: [1, 2] }")),
+              HasSubstr("one number for each stage, with stages 1, found 2"));
+}
+
 TEST(JobTextTest, LossesThatAreOutputs) {
   constexpr std::string_view kOwn = R"(name: "own"
 model { graph { path: "own" } loss { output {} } }
