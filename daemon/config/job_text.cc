@@ -217,6 +217,9 @@ Result<Job> OverlayFlags(Job job, const Flags& flags) {
   // Without a job text there are only flags and defaults, and no model.
   if (!job.name.empty()) GACCD_RETURN_IF_ERROR(CheckFields(message));
   Job changed{FromProto(message), job.folder, job.given};
+  // --pipeline=1: the blocks of the job's stages are not needed.
+  const bool undivided = job.pipeline.stages > 1 && changed.pipeline.stages == 1;
+  if (undivided) changed.pipeline.blocks.clear();
   GACCD_RETURN_IF_ERROR(CheckJob(changed, flags.verb));
   GACCD_RETURN_IF_ERROR(CheckGivenJob(changed));
   return changed;

@@ -160,8 +160,8 @@ class Model {
   [[nodiscard]] bool has_blocks() const { return has_blocks_; }
 
   // Sets the initial weights, which depend only on the seed; modules define them (nn/parameter.h).
-  // Initialize() of a pipeline stage sets only the parameters that it uses or owns; InitializeAll() sets
-  // all. REQUIRES: parameters.size() == layout().size(), and the padding is zero.
+  // Initialize() of a pipeline stage sets only the parameters that it uses or owns; InitializeAll()
+  // sets all. REQUIRES: parameters.size() == layout().size(), and the padding is zero.
   void Initialize(std::uint64_t seed, std::span<float> parameters) const;
   void InitializeAll(std::uint64_t seed, std::span<float> parameters) const;
 

@@ -289,6 +289,11 @@ TEST(JobTextTest, RefusesBlocksForOtherNumberOfStages) {
               HasSubstr("one number for each stage, with stages 3, found 2"));
   EXPECT_THAT(Error(StrCat(kMinimal, "pipeline { blocks: [1, 2] }")),
               HasSubstr("one number for each stage, with stages 1, found 2"));
+  const Job divided = ParseOk(StrCat(kMinimal, "pipeline { stages: 2 blocks: [1, 2] }"));
+  const auto undivided =
+      OverlayFlags(divided, {.job_fields = {{"pipeline.stages", "1", "--pipeline=1"}}});
+  ASSERT_TRUE(undivided.ok()) << undivided.status().message();
+  EXPECT_TRUE(undivided->pipeline.blocks.empty());
 }
 
 TEST(JobTextTest, LossesThatAreOutputs) {

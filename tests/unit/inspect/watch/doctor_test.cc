@@ -82,8 +82,6 @@ TEST_F(DoctorTest, SuspectsSameHostsAsJobScript) {
   EXPECT_THAT(DiagnosisText(found), Not(HasSubstr("--exclude")));
 }
 
-// Rank 0 was silent too long and lived: no rank failed by itself, but somebody was the first to see
-// it.
 // A second job in the folder of a live run was refused, and left a folder without events.
 TEST_F(DoctorTest, DiagnosesTheAttemptOfTheState) {
   State(R"(,"state":"failed","exit":69,"reason":"rank 5 on n3 was lost","suspect_hosts":"n3")");
@@ -92,11 +90,15 @@ TEST_F(DoctorTest, DiagnosesTheAttemptOfTheState) {
   Verdict("001-812", "n3");
   run_.Crash("001-812", 50, 5, R"(,"signal":11,"step":400,"phase":"reduce","msg":"SIGSEGV")");
   run_.Append("attempts/000-813/srun.err", "srun: error: n1: task 0: Exited with exit code 78\n");
+  run_.Append("ledger.jsonl", R"({"attempt":"000-813","exit":78,"verdict":"stop"})"
+                              "\n");
   EXPECT_THAT(Text(), AllOf(HasSubstr("\nsuspects  --exclude=n3\n"), HasSubstr("rank 5 on n3"),
                             HasSubstr("signal 11"), HasSubstr("rank 5 is slow"),
                             HasSubstr("sbatch --exclude=n3"), Not(HasSubstr("exit code 78"))));
 }
 
+// Rank 0 was silent too long and lived: no rank failed by itself, but somebody was the first to see
+// it.
 TEST_F(DoctorTest, ShowsFirstRecordIfAllOnlyLostPeers) {
   State(R"(,"state":"failed","exit":69,"reason":"a rank was lost")");
   run_.Event("001-812", 1, "run_start");
