@@ -146,8 +146,17 @@ Status ReadWords(const std::vector<std::string>& words, Flags& flags) {
                                     words[used - 1], "'; flags begin with --", example)};
 }
 
+// " (did you mean --epochs?)" of the flags of the verb; empty: none is near.
+std::string SuggestFlag(std::string_view name, Verb verb) {
+  std::vector<std::string> names;
+  for (const FlagRow& row : FlagTable()) {
+    if (row.IsAcceptedBy(verb)) names.push_back("--" + row.name);
+  }
+  return Suggestion(name, std::vector<std::string_view>(names.begin(), names.end()));
+}
+
 // kUsage for a flag of another verb, unless it is in a flag file: verbs may share these.
-Status CheckVerbFlags(const std::vector<FlagValue>& given, Verb verb) {
+Status CheckVerbFlags(std::span<const FlagValue> given, Verb verb) {
   if (verb == Verb::kHelp || verb == Verb::kVersion) return {};
   for (const FlagValue& flag : given) {
     if (!flag.where.empty() || Contains(kLogFlags, flag.name) || Contains(kHelpFlags, flag.name)) {
@@ -155,7 +164,8 @@ Status CheckVerbFlags(const std::vector<FlagValue>& given, Verb verb) {
     }
     const FlagRow* row = FindFlag(flag.name == kSet ? "job" : flag.name);
     if (row != nullptr && row->IsAcceptedBy(verb)) continue;
-    return {ErrorKind::kUsage, StrCat(Name(verb), " takes no --", flag.name)};
+    return {ErrorKind::kUsage,
+            StrCat(Name(verb), " takes no --", flag.name, SuggestFlag(flag.name, verb))};
   }
   return {};
 }
@@ -244,7 +254,10 @@ Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& e
     }
     const std::string_view between = flag.name == kSet ? " " : "=";
     const std::string spelled = StrCat(flag.where, "--", flag.name, between, flag.value);
-    GACCD_RETURN_IF_ERROR(Store(flag, spelled, message, flags).WithContext(spelled));
+    if (const Status stored = Store(flag, spelled, message, flags); !stored.ok()) {
+      GACCD_RETURN_IF_ERROR(CheckVerbFlags({&flag, 1}, flags.verb));
+      return stored.WithContext(spelled);
+    }
     if (flags.verb == Verb::kSubmit) ForwardToTrain(flag, message.array(), flags);
   }
   static_cast<FlagsSpec&>(flags) = FromProto(message);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -56,18 +57,83 @@ std::string ExplainField(const std::string& type_name, const std::string& field)
                 " has ", fields.empty() ? "no fields" : list, owner);
 }
 
+// "precision: expected one of F32, BF16, FP16, found bf16"
+std::string ExplainChoice(const std::string& field_name, const std::string& found) {
+  const auto& file = *proto::Job::descriptor()->file();
+  for (int i = 0; i < file.message_type_count(); ++i) {
+    const auto* field = file.message_type(i)->FindFieldByName(field_name);
+    if (field == nullptr || field->enum_type() == nullptr) continue;
+    std::string list;  // fields of one name have the same type
+    for (int j = 0; j < field->enum_type()->value_count(); ++j) {
+      list += StrCat(j == 0 ? "" : ", ", field->enum_type()->value(j)->name());
+    }
+    return StrCat(field_name, ": expected one of ", list, ", found ", found);
+  }
+  return StrCat(field_name, ": unknown choice ", found);
+}
+
+// What is in place of the two gaps of "<before>...<between>...<after>"; none for another text.
+std::optional<std::pair<std::string, std::string>> FindTwo(std::string_view text,
+                                                           std::string_view before,
+                                                           std::string_view between,
+                                                           std::string_view after) {
+  if (!text.starts_with(before) || !text.ends_with(after)) return {};
+  text.remove_prefix(before.size());
+  const std::size_t gap = text.find(between);
+  if (gap == std::string_view::npos || gap + between.size() + after.size() > text.size()) return {};
+  const std::string_view second = text.substr(gap + between.size());
+  return std::pair(std::string(text.substr(0, gap)),
+                   std::string(second.substr(0, second.size() - after.size())));
+}
+
+// For protobuf's "Expected integer, got: one"; empty for another message.
+std::string ExplainExpected(const std::string& message) {
+  constexpr std::size_t kMaxShown = 60;
+  struct Row {
+    std::string_view prefix, expected, with_quotes;
+  };
+  constexpr Row kRows[] = {
+      {"Expected integer, got: ", "a whole number", "; numbers have no quotes"},
+      {"Expected double, got: ", "a number", "; numbers have no quotes"},
+      {"Expected identifier, got: ", "the name of a field", "; names of fields have no quotes"},
+      {"Expected \"{\", found \"", "{", ""}};
+  for (const auto& [prefix, expected, with_quotes] : kRows) {
+    if (!message.starts_with(prefix) || message.size() > prefix.size() + kMaxShown) continue;
+    std::string found = message.substr(prefix.size());
+    if (expected == "{") {
+      found.resize(found.size() - std::min<std::size_t>(found.size(), 2));  // without ".
+      return StrCat("expected {, found ", found,
+                    "; a group has braces, also an empty one: relu {}");
+    }
+    if (found.empty()) found = "the end of the text";
+    return StrCat("expected ", expected, ", found ", found,
+                  found[0] == '"' || found[0] == '\'' ? with_quotes : "");
+  }
+  return {};
+}
+
 // protobuf's message, rewritten for users of job texts.
 std::string ExplainError(const std::string& message) {
-  constexpr std::string_view kType = "Message type \"";
-  constexpr std::string_view kField = "\" has no field named \"";
-  constexpr std::string_view kEnd = "\".";
   constexpr std::string_view kText = "Expected string, got: ";
   constexpr std::size_t kMaxShown = 60;
-  const std::size_t field = message.find(kField);
-  if (message.starts_with(kType) && message.ends_with(kEnd) && field != std::string::npos) {
-    const std::size_t begin = field + kField.size();
-    return ExplainField(message.substr(kType.size(), field - kType.size()),
-                        message.substr(begin, message.size() - kEnd.size() - begin));
+  if (const auto unknown = FindTwo(message, "Message type \"", "\" has no field named \"", "\".")) {
+    return ExplainField(unknown->first, unknown->second);
+  }
+  if (const auto choice =
+          FindTwo(message, "Unknown enumeration value of \"", "\" for field \"", "\".")) {
+    return ExplainChoice(choice->second, choice->first);
+  }
+  if (const auto both = FindTwo(message, "Field \"", "\" is specified along with field \"", ".")) {
+    const std::string first = both->second.substr(0, both->second.find('"'));
+    return StrCat("expected one of ", first, " and ", both->first, ", found both");
+  }
+  if (const auto value =
+          FindTwo(message, "Invalid value for boolean field \"", "\". Value: \"", "\".")) {
+    return StrCat(value->first, ": expected true or false, found ", value->second);
+  }
+  if (const std::string text = ExplainExpected(message); !text.empty()) return text;
+  if (message.starts_with("Interpreting non ascii")) {
+    return "expected ASCII outside of texts; the quotes of a text are \" or '";
   }
   if (!message.starts_with(kText) || message.size() > kText.size() + kMaxShown) return message;
   const std::string text = message.substr(kText.size());

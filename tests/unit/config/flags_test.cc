@@ -116,6 +116,10 @@ TEST(FlagsTest, RefusesFlagOfAnotherVerbExceptInFlagFile) {
   for (const char* verb : {"train", "plan"}) {
     EXPECT_EQ(UsageError({verb, "--srun-rc=3"}), StrCat(verb, " takes no --srun-rc"));
   }
+  EXPECT_EQ(UsageError({"train", "--epoch=3"}), "train takes no --epoch (did you mean --epochs?)");
+  EXPECT_EQ(UsageError({"train", "--run=a"}), "train takes no --run (did you mean --run-dir?)");
+  EXPECT_EQ(UsageError({"train", "--ranks=3"}),
+            "train takes no --ranks (did you mean --local-ranks?)");
   EXPECT_EQ(ParseOk({"plan", "--job=x", "--keep=3"}).keep, 3) << "as train";
   EXPECT_EQ(ParseOk({"selftest", "--keep=3", "--help"}).verb, Verb::kHelp);
   const TempFolder folder;

@@ -199,6 +199,25 @@ TEST(JobTextTest, NamesMissingQuotesAndBraces) {
   EXPECT_THAT(Error("epochs: }"), Not(HasSubstr("not closed")));
 }
 
+TEST(JobTextTest, NamesWhatIsExpectedInPlaceOfWhatIsFound) {
+  constexpr std::pair<std::string_view, std::string_view> kCases[] = {
+      {"precision: bf16", "precision: expected one of F32, BF16, FP16, found bf16"},
+      {"batch { last_cycle: drop }", "last_cycle: expected one of UPDATE, CARRY, DROP, found drop"},
+      {"tf32: yes", "tf32: expected true or false, found yes"},
+      {"optimizer { sgd {} adamw {} }", "expected one of sgd and adamw, found both"},
+      {"metric { accuracy }", "expected {, found }; a group has braces, also an empty one"},
+      {"epochs: \"3\"", "expected a whole number, found \"3\"; numbers have no quotes"},
+      {"epochs: 1.5", "expected a whole number, found 1.5"},
+      {"epochs:", "expected a whole number, found the end of the text"},
+      {"clip_norm: big", "expected a number, found big"},
+      {"clip_norm: 0,1", "expected the name of a field, found 1"},
+      {"\"epochs\": 1", "found \"epochs\"; names of fields have no quotes"},
+      {"name: \u201ct\u201d", "expected ASCII outside of texts; the quotes of a text are"}};
+  for (const auto& [text, message] : kCases) {
+    EXPECT_THAT(Error(text), HasSubstr(message)) << text;
+  }
+}
+
 TEST(JobTextTest, BoundsSizeAndDepth) {
   EXPECT_THAT(Error(std::string(kMaxTextBytes + 1, '#')),
               HasSubstr("at most 1048576 bytes, found 1048577"));
