@@ -252,6 +252,25 @@ class GraphLosses(ExportTest):
             "PYTHONPATH": str(ROOT / "tools/python")}, text=True, capture_output=True, check=False)
         self.assertEqual(done.stdout, "True\n", done.stderr)
 
+    def test_a_folder_of_another_model_is_named(self):
+        def network(width):
+            return torch.nn.Sequential(torch.nn.Linear(6, width), torch.nn.Tanh(), torch.nn.Linear(width, 5))
+        model = network(16)
+        self.assertEqual(self.verify(model, torch.zeros(2, 6)).changed, ())
+        with torch.no_grad():
+            model[0].weight += 0.1
+        found = gaccd_export.verify(model, self.dir / "model", gaccd=sys.argv[1])
+        self.assertFalse(found.ok)
+        self.assertIn("the model has other values than the folder: 0.weight; export it again", str(found))
+        for other, folder, message in ((network(8), "model", r"0\.weight: .* shape \[8, 6\], the folder \[16, 6\]; was it exported"),
+                                       (model, "", "expected a folder of export")):
+            with self.assertRaisesRegex(gaccd_export.ExportError, message):
+                gaccd_export.verify(other, self.dir / folder, gaccd=sys.argv[1])
+
+    def test_refusals_name_no_line_of_generated_code_and_a_way(self):
+        self.assertNotIn("<string>", self.refusal_of(torch.nn.Linear(6, 5), torch.zeros(2, 7)))
+        self.assertIn("found torch.float16; export model.float()", self.refusal_of(torch.nn.Linear(6, 5).half(), torch.zeros(2, 6).half()))
+
 
 if __name__ == "__main__":
     gaccd_export = open_exporter("tests/numerics/graph_losses_test.py exports models of PyTorch 2.5 or newer")

@@ -451,7 +451,7 @@ class GraphBuilder:
             if tensor.isnan().any() or (isinstance(tensor, torch.nn.Parameter) and tensor.isinf().any()):
                 raise ExportError(f"{name}: expected finite values, found {'NaN' if tensor.isnan().any() else 'infinite ones'}")
             if tensor.dtype != torch.float32 and name not in self._buffers:
-                raise ExportError(f"{name}: expected values of float32, found {tensor.dtype}")
+                raise ExportError(f"{name}: expected values of float32, found {tensor.dtype}; export model.float()")
             if not tensor.is_floating_point() and not torch.equal(tensor.float().to(tensor.dtype), tensor):
                 raise ExportError(f"{name}: a buffer of {tensor.dtype} with values that float32 does not hold; the trained weights would bring others; "
                                   "register it with persistent=False")

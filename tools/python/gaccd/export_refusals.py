@@ -76,9 +76,9 @@ def reason(error: Exception, model: torch.nn.Module, fixed: list[tuple[bool, str
     """fixed: lines_of_fixed_samples()."""
     text = str(error)
     own = [frame for frame in traceback.extract_tb(error.__traceback__)
-           if not os.path.abspath(frame.filename).startswith((TORCH, os.path.dirname(__file__)))]
+           if not os.path.abspath(frame.filename).startswith((TORCH, os.path.dirname(__file__))) and not frame.filename.startswith("<")]
     frames = re.findall(r'File "([^"]+)", line (\d+)', text)
-    named = [(name, line) for name, line in frames if not os.path.abspath(name).startswith(TORCH)]
+    named = [(name, line) for name, line in frames if not os.path.abspath(name).startswith(TORCH) and not name.startswith("<")]
     name, line = named[-1] if named else (own[-1].filename, own[-1].lineno) if own else ("", "")
     where = f"; it is called at {os.path.basename(str(name))}:{line}" if name else ""
     first = next((one.strip() for one in text.splitlines() if one.strip()), type(error).__name__)

@@ -59,6 +59,7 @@ class Verification:
     loss: float
     results: list[Difference]  # the output in evaluation, the loss, then by parameter and running statistic
     precision: str = "double"  # of the reference in PyTorch
+    changed: tuple[str, ...] = ()  # tensors of the model that have other values in the folder
 
     @property
     def ok(self) -> bool:
@@ -78,6 +79,10 @@ class Verification:
         if vague:
             lines.append(f"PyTorch in {self.precision} precision differs from PyTorch in single precision: {vague[0]}"
                          + (f" and {len(vague) - 1} more" if len(vague) > 1 else "") + "; gaccd cannot be judged by them")
+        if bad and self.changed:
+            lines.append(f"the model has other values than the folder: {self.changed[0]}"
+                         + (f" and {len(self.changed) - 1} more" if len(self.changed) > 1 else "")
+                         + "; export it again, or load weights.safetensors of the folder into it")
         lines.append(f"{len(self.results) - bad} of {len(self.results)} agree" + (f", {bad} differ" if bad else ""))
         return "\n".join(lines)
 
@@ -393,9 +398,15 @@ def verify(model: torch.nn.Module, path: str | os.PathLike[str], *, inputs: Mapp
     their own input names that predict no rows of several values. Differences only count if they also occur on other samples (seed + 1). GaccdError: gaccd
     rejected the model; ExportError: the model cannot be compared.
     """
+    if not os.path.isfile(os.path.join(path, "graph.txtpb")):
+        raise ExportError(f"verify: expected a folder of export(), found no graph.txtpb in {os.fspath(path)!r}")
     with open(os.path.join(path, "graph.txtpb"), encoding="utf-8") as file:
         graph = file.read()
     weights = load_file(os.path.join(path, "weights.safetensors"))
+    for name, value in state_tensors(model).items():
+        if name in weights and weights[name].numel() != value.numel():
+            raise ExportError(f"{name}: the model has the shape {list(value.shape)}, the folder {list(weights[name].shape)}; "
+                              "was it exported from another model?")
     given = _fitting(model, _inputs_of(graph, weights), samples, inputs or {})
     if computes_loss is None:
         computes_loss = any(one.name in ("labels", "targets") for one in given)
@@ -406,8 +417,16 @@ def verify(model: torch.nn.Module, path: str | os.PathLike[str], *, inputs: Mapp
     again = compared.run(seed + 1)
     if again.ok and again.precision != first.precision:
         return again
-    return replace(first, results=[one if one.ok else min(one, other, key=lambda found: found.share)
-                                   for one, other in zip(first.results, again.results)])
+    results = [one if one.ok else min(one, other, key=lambda found: found.share)
+               for one, other in zip(first.results, again.results)]
+    return replace(first, results=results, changed=_changed(model, weights))
+
+
+def _changed(model: torch.nn.Module, weights: Mapping[str, torch.Tensor]) -> tuple[str, ...]:
+    """Parameters and buffers whose values are not those of the folder, as of a model that was made or trained after export."""
+    return tuple(name for name, value in state_tensors(model).items() if name in weights and value.is_floating_point()
+                 and not torch.allclose(value.detach().cpu().double().clamp(-MAX_FLOAT, MAX_FLOAT),
+                                        weights[name].double().reshape(value.shape), rtol=1e-6, atol=0, equal_nan=True))
 
 
 def _save(folder: str, inputs: list[_Input], tensors: list[torch.Tensor], labels: torch.Tensor | None) -> None:
