@@ -329,8 +329,8 @@ class Accumulation:
             raise AuditError(f"{what}: ranks that called backward() again after the last micro-batch, or after another "
                              "loop over the window", 0, late)
         if samples != self._update.samples or wrong != 0:
-            taken = "" if samples > 0 else ("; was backward() of the loss called in place of window.backward(), or were the "
-                                            "micro-batches loaded before, for another model?")
+            taken = "" if samples > 0 else ("; was backward() of the loss called in place of window.backward()? Were "
+                                            "the micro-batches loaded before, for another model?")
             raise AuditError(f"{what}: samples over all ranks{self._wrong_ranks(planned)}{taken}", self._update.samples,
                              samples)
         if disturbed != 0:
