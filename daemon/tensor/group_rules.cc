@@ -17,10 +17,17 @@ Status CheckRule(const OptimizerGroupSpec& rule, std::span<const FlatEntry> entr
   if (!rule.weight_decay && !rule.lr_factor && !rule.freeze) {
     return {ErrorKind::kConfig, StrCat(name, " needs weight_decay, lr_factor or freeze")};
   }
-  const auto matches = [&](const FlatEntry& entry) {
-    return MatchesPattern(rule.match, entry.name);
-  };
-  if (std::ranges::any_of(entries, matches)) return Status::Ok();
+  bool statistics = false;
+  for (const FlatEntry& entry : entries) {
+    if (!MatchesPattern(rule.match, entry.name)) continue;
+    if (!entry.buffer) return Status::Ok();
+    statistics = true;
+  }
+  if (statistics) {
+    return {ErrorKind::kConfig,
+            StrCat(name, " matches only running statistics, which the optimizer does not change; ",
+                   "stats: FROZEN in a batch norm keeps them")};
+  }
   for (const auto& [copy, parameter] : tied) {
     if (!MatchesPattern(rule.match, copy)) continue;
     return {ErrorKind::kConfig, StrCat(name, " matches no parameter: '", copy,

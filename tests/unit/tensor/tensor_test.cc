@@ -128,6 +128,10 @@ TEST(GroupRulesTest, RefusesEmptyRuleAndNothingToTrain) {
   EXPECT_THAT(error(spec), HasSubstr("'fc1.*' needs weight_decay"));
   spec.group = {{.match = "*", .freeze = true}};
   EXPECT_THAT(error(spec), HasSubstr("nothing to train"));
+  ASSERT_TRUE(layout.Add("bn1.running_mean", {4}, kNoDecay, /*frozen=*/true).ok());
+  layout.SetBuffer(1);
+  spec.group = {{.match = "*.running_*", .freeze = true}};
+  EXPECT_THAT(error(spec), HasSubstr("matches only running statistics"));
 }
 
 TEST(RandomTest, QuantileInvertsTheNormalDistribution) {
