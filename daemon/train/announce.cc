@@ -72,6 +72,37 @@ std::string BestText(const Flags& flags, const Job& job, const BestValue& best,
                           : StrCat("; no checkpoint in '", folder, "' has its weights"));
 }
 
+// What the data is read as, and the samples that do not count.
+void AnnounceData(const Trainer& trainer, int rank, RunReporter& reporter) {
+  const Dataset& data = *trainer.data().train;
+  const Dataset* eval = trainer.data().eval.get();
+  const std::string converted = data.conversions();
+  if (!converted.empty()) reporter.LogAndPrint(StrCat("converted while reading: ", converted));
+  if (eval != nullptr && eval->conversions() != converted && !eval->conversions().empty()) {
+    reporter.LogAndPrint(StrCat("and of the evaluation data: ", eval->conversions()));
+  }
+  if (const auto& cuts = trainer.model().sample().cuts; !cuts.empty() && rank == 0) {
+    reporter.LogAndPrint(StrCat("micro-batches are grouped by length and cut to multiples of ",
+                                cuts.front(), " tokens; mean length ",
+                                std::lround(MeanLength(data))));
+  }
+  if (const std::int64_t without = trainer.labels().unlabelled; without > 0) {
+    reporter.LogAndPrint(StrCat(without, " of ", data.size(),
+                                " training samples have no label that counts; an update of such "
+                                "samples alone is skipped"));
+  }
+  if (const auto bad = data.bad_records(); !bad.empty()) {
+    reporter.LogAndPrint(StrCat("damaged records: ", bad.size(), " of ", data.size(),
+                                " are replaced by others; the first: ", bad.front().why));
+  }
+  if (eval != nullptr && !eval->bad_records().empty()) {
+    const auto bad = eval->bad_records();
+    reporter.LogAndPrint(StrCat("damaged records: ", bad.size(),
+                                " are excluded from the evaluation, ", eval->size(),
+                                " remain; the first: ", bad.front().why));
+  }
+}
+
 }  // namespace
 
 RunStart TrainingRun::StartRecord() const {
@@ -120,7 +151,6 @@ void TrainingRun::Announce() const {
   RunReporter& reporter = *reporter_;
   const Plan& plan = trainer.plan();
   const Dataset& data = *trainer.data().train;
-  const Dataset* eval = trainer.data().eval.get();
   const MemoryUse& memory = trainer.memory();
   const bool gpus = session_.device.device == Device::kCuda;
   reporter.Report(StartRecord());
@@ -148,16 +178,7 @@ void TrainingRun::Announce() const {
       decay != "none") {
     reporter.LogAndPrint(StrCat("weight decay of the parameters: ", decay));
   }
-  const std::string converted = data.conversions();
-  if (!converted.empty()) reporter.LogAndPrint(StrCat("converted while reading: ", converted));
-  if (eval != nullptr && eval->conversions() != converted && !eval->conversions().empty()) {
-    reporter.LogAndPrint(StrCat("and of the evaluation data: ", eval->conversions()));
-  }
-  if (const auto& cuts = trainer.model().sample().cuts; !cuts.empty() && comm_.rank() == 0) {
-    reporter.LogAndPrint(StrCat("micro-batches are grouped by length and cut to multiples of ",
-                                cuts.front(), " tokens; mean length ",
-                                std::lround(MeanLength(data))));
-  }
+  AnnounceData(trainer, comm_.rank(), reporter);
   if (job_.optimizer.ema) {
     reporter.LogAndPrint(
         StrCat("evaluations and saved weights are those of the moving average, decay ",
@@ -168,21 +189,6 @@ void TrainingRun::Announce() const {
       " program and data + ", Megabytes(memory.planned - memory.process),
       gpus ? StrCat(" batches and checkpoints; ", Megabytes(memory.device), " on its GPU")
            : " model, gradients, optimizer, activations, batches and checkpoints"));
-  if (const std::int64_t without = trainer.labels().unlabelled; without > 0) {
-    reporter.LogAndPrint(StrCat(without, " of ", data.size(),
-                                " training samples have no label that counts; an update of such "
-                                "samples alone is skipped"));
-  }
-  if (const auto bad = data.bad_records(); !bad.empty()) {
-    reporter.LogAndPrint(StrCat("damaged records: ", bad.size(), " of ", data.size(),
-                                " are replaced by others; the first: ", bad.front().why));
-  }
-  if (eval != nullptr && !eval->bad_records().empty()) {
-    const auto bad = eval->bad_records();
-    reporter.LogAndPrint(StrCat("damaged records: ", bad.size(),
-                                " are excluded from the evaluation, ", eval->size(),
-                                " remain; the first: ", bad.front().why));
-  }
   if (init_weights_ && !resumed_) {
     reporter.Report(ToRecord(*init_weights_));
     reporter.LogAndPrint(ToText(*init_weights_));
