@@ -38,8 +38,8 @@ constexpr auto VisitStored(StoredType type, const Use& use) {
   return use(float{});
 }
 
-// The same for one kind of types, so that `use` is compiled for no other. REQUIRES: `type` is of
-// it.
+// The same for floating-point types only, so that `use` is not compiled for other types.
+// REQUIRES: `type` is a floating-point type.
 template <typename Use>
 constexpr auto VisitStoredFloat(StoredType type, const Use& use) {
   return type == StoredType::kF64 ? use(double{}) : use(float{});
