@@ -9,11 +9,10 @@
 //   std::optional<T>  for any other field
 //   std::vector<T>    for a repeated field
 //   std::variant      for a oneof, with its name; std::monostate first if it may be unset
-// If there are variants, the outermost struct, and one in a list that has a variant, are copied,
-// moved and destroyed by functions in the .cc: otherwise every source that does so compiles them.
-// The other structs are aggregates. A message with only one oneof becomes this variant. enum Device
-// { CPU = 1; } becomes enum class Device { kCpu = 1 } with Name(), unless the option declared_in
-// names its header.
+// If there are variants, the outermost struct is copied, moved and destroyed by functions in the
+// .cc: otherwise every source that does so compiles them. The other structs are aggregates. A
+// message with only one oneof becomes this variant. enum Device { CPU = 1; } becomes enum class
+// Device { kCpu = 1 } with Name(), unless the option declared_in names its header.
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
 
@@ -232,7 +231,8 @@ std::string EnumDefinition(const EnumDescriptor& type) {
       ToKebabCase(type.value(0)->name()), "\", ...\n\n");
 }
 
-// Declarations, or with `scope` definitions, of the functions that copy, move and destroy a struct.
+// Declarations, or with `scope` definitions, of the functions that copy, move and destroy the
+// outermost struct.
 std::string SpecialMembers(const std::string& name, const std::string& scope) {
   const std::string end = scope.empty() ? ";\n" : " = default;\n";
   const std::string begin = scope.empty() ? "  " : "";
@@ -243,34 +243,7 @@ std::string SpecialMembers(const std::string& name, const std::string& scope) {
                 "()", end);
 }
 
-// The members in order, each with `text` of its type and name.
-template <typename Text>
-std::string EachMember(const Descriptor& message, const Text& text) {
-  std::string all;
-  for (int i = 0; i < message.field_count(); ++i) {
-    const FieldDescriptor& field = *message.field(i);
-    const OneofDescriptor* one = field.containing_oneof();
-    if (one != nullptr && one->field(0) != &field) continue;
-    all += StrCat(all.empty() ? "" : ", ", one == nullptr ? text(MemberType(field), field.name())
-                                                          : text(Variant(*one), one->name()));
-  }
-  return all;
-}
-
-// The declaration, or with `scope` the definition, of a constructor with a value for each member.
-std::string MemberConstructor(const Descriptor& message, const std::string& scope) {
-  const auto parameter = [](const std::string& type, const std::string& name) {
-    return StrCat(type, " new_", name);
-  };
-  const auto initialiser = [](const std::string& /*type*/, const std::string& name) {
-    return StrCat(name, "(std::move(new_", name, "))");
-  };
-  const std::string head = StrCat(SpecName(message), "(", EachMember(message, parameter), ")");
-  if (scope.empty()) return Wrapped("  ", head + ";", "    ");
-  return Wrapped("", StrCat(scope, head, " : ", EachMember(message, initialiser), " {}"), "    ");
-}
-
-std::string StructDefinition(const Descriptor& message, bool special_members, bool is_root) {
+std::string StructDefinition(const Descriptor& message, bool special_members) {
   const std::string comment = Wrapped("// ", FindComment(message));
   const std::string name = SpecName(message);
   if (IsOneof(message)) {
@@ -281,7 +254,6 @@ std::string StructDefinition(const Descriptor& message, bool special_members, bo
   }
   if (message.field_count() == 0) return StrCat(comment, "struct ", name, " {};\n\n");
   std::string members = special_members ? SpecialMembers(name, "") + "\n" : "";
-  if (special_members && !is_root) members = MemberConstructor(message, "") + members;
   for (int i = 0; i < message.field_count(); ++i) {
     const FieldDescriptor& field = *message.field(i);
     const OneofDescriptor* one = field.containing_oneof();
@@ -313,18 +285,9 @@ struct Types {
     messages.push_back(&message);
   }
 
-  // Whether the struct of `message` has special members in the .cc. root: the outermost.
-  [[nodiscard]] bool HasSpecialMembers(const Descriptor& message, const Descriptor& root) const {
-    const auto has_variant = [](const Descriptor* m) { return m->oneof_decl_count() > 0; };
-    if (&message == &root) return std::ranges::any_of(messages, has_variant);
-    return has_variant(&message) && !IsOneof(message) &&
-           std::ranges::any_of(messages, [&](auto* m) {
-             for (int i = 0; i < m->field_count(); ++i) {
-               if (m->field(i)->is_repeated() && m->field(i)->message_type() == &message)
-                 return true;
-             }
-             return false;
-           });
+  [[nodiscard]] bool HaveVariants() const {
+    return std::ranges::any_of(messages,
+                               [](const Descriptor* m) { return m->oneof_decl_count() > 0; });
   }
 };
 
@@ -339,8 +302,7 @@ std::string Header(const Descriptor& root, const Types& types) {
     }
   }
   for (const Descriptor* message : types.messages) {
-    definitions +=
-        StructDefinition(*message, types.HasSpecialMembers(*message, root), message == &root);
+    definitions += StructDefinition(*message, message == &root && types.HaveVariants());
   }
   std::string includes;
   for (const std::string& header : headers) includes += header;
@@ -444,12 +406,7 @@ std::string Source(const Descriptor& root, const Types& types, std::string_view 
   }
   const std::string spec = SpecName(root);
   const std::string type = ProtoName(root.full_name());
-  for (const Descriptor* message : types.messages) {
-    if (!types.HasSpecialMembers(*message, root)) continue;
-    const std::string name = SpecName(*message);
-    if (message != &root) text += MemberConstructor(*message, name + "::");
-    text += SpecialMembers(name, name + "::") + "\n";
-  }
+  if (types.HaveVariants()) text += SpecialMembers(spec, spec + "::") + "\n";
   return StrCat(text, spec, " FromProto(const ", type, "& message) { return From(message); }\n\n",
                 type, " ToProto(const ", spec, "& spec) {\n  ", type,
                 " message;\n  To(spec, message);\n  return message;\n}\n\n}  // namespace gaccd\n");
