@@ -132,7 +132,7 @@ std::string StateText(const RunState& state) {
   }
   if (state.failed_saves > 0) text += Row("saves", StrCat(state.failed_saves, " failed in a row"));
   if (state.dropped_lines > 0)
-    text += Row("events", StrCat(state.dropped_lines, " lines were lost"));
+    text += Row("logs", StrCat(state.dropped_lines, " lines of events and logs were lost"));
   return text;
 }
 

@@ -116,6 +116,11 @@ TEST_F(RunStateTest, ClockAheadMayMakeRunStale) {
               HasSubstr("or the clocks of the two machines differ"));
 }
 
+TEST_F(RunStateTest, LostLinesAreOfEventsAndLogs) {
+  EXPECT_THAT(StateText(Read(ReadRunStatus("running", R"(,"dropped_lines":1120)"), 2)),
+              HasSubstr("1120 lines of events and logs were lost"));
+}
+
 TEST_F(RunStateTest, ClockBehindGivesNoNegativeAge) {
   EXPECT_EQ(Read(ReadRunStatus("running", ""), -100).age_s, 0);
 }
