@@ -3,6 +3,7 @@
 Needs a Python with PyTorch 2.5 or newer and safetensors, and for resnet18 torchvision. It is sys.executable, or the
 one that GACCD_EXPORT_PYTHON names; without one the test is skipped: exit code 77. tests/golden/graphs needs none.
 """
+import dataclasses
 import functools
 import sys
 import tempfile
@@ -508,6 +509,8 @@ class GraphExport(unittest.TestCase):
         self.assertIn("conv2d 1, relu 1, view 1, linear 1", text)
         self.assertRegex(text, r"\nnext +gaccd.verify\(model, '.*/model'\) compares")
         self.assertEqual(self.summary.flops, 2 * (8 * 9 * 27 + 72 * 5))
+        one = str(dataclasses.replace(self.summary, folded=1, constants=1))
+        self.assertIn("folded     1 call that is the same for all data; 1 constant stays\n", one)
 
     def test_a_model_whose_samples_depend_on_each_other_is_refused(self):
         class Mixes(torch.nn.Module):

@@ -71,7 +71,8 @@ class Summary:
                      + (", with stats: FROZEN" if "batch_norm" in self.functions else "")] if self.lengths else []),
                   *([f"evaluation the model computes something else than in training, by {self.evaluation:.2g} of the output; gaccd "
                      "computes what training does"] if self.evaluation else []),
-                  f"folded     {self.folded} calls that are the same for all data; {self.constants} constants stay",
+                  f"folded     {self.folded} call{' that is' if self.folded == 1 else 's that are'} the same for all data; "
+                  f"{self.constants} constant{' stays' if self.constants == 1 else 's stay'}",
                   f"{'replaced' if self.replaced else 'wrote':<9}  {self.path}",
                   f"next       gaccd.verify(model, {self.path!r}) compares its values and gradients with PyTorch's"]
         return "\n".join(lines)
