@@ -44,7 +44,8 @@ Status CheckPredictionFits(LossKind loss, const SampleSpec& sample, std::int64_t
   if (row == Shape{wanted} || (rows > 1 && row.size() == 1 && row[0] > wanted)) return Status::Ok();
   return {ErrorKind::kConfig,
           StrCat("loss: the data has ", wanted,
-                 !labels                                           ? " values per target"
+                 !labels && wanted == 1                            ? " value per target"
+                 : !labels                                         ? " values per target"
                  : rows > 1 && sample.classes == sample.vocabulary ? " tokens in its vocabulary"
                                                                    : " classes",
                  ", and the model gives ", ToString(row), " for a ", rows > 1 ? "token" : "sample",

@@ -283,6 +283,8 @@ TEST(ModelTest, RefusesLossThatDoesNotFitData) {
                                        HasSubstr("set the outputs of the last layer to 3"))));
   status = Refused(Mlp({10, 3}, LossKind::kMeanSquaredError), vectors);
   EXPECT_THAT(status, HasMessage(HasSubstr("2 values per target, and the model gives [3]")));
+  status = Refused(Mlp({10, 3}, LossKind::kMeanSquaredError), TargetSample({10}, 1));
+  EXPECT_THAT(status, HasMessage(HasSubstr("1 value per target, and the model gives [3]")));
 }
 
 TEST(ModelTest, RefusesOutputsThatAreNoLosses) {
