@@ -48,6 +48,11 @@ Result<mode_t> EntryType(const std::string& path) {
   return ErrnoStatus("cannot read", path);
 }
 
+Status NoFolder(const std::string& path) {
+  return {ErrorKind::kIo,
+          StrCat("'", path, "' ", PathExists(path) ? "is not a folder" : "does not exist")};
+}
+
 // Updates before the best evaluation according to the newest readable manifest; 0: none.
 std::int64_t BestStep(const std::string& folder, const std::vector<Generation>& all) {
   const auto newest = NewestReadable(folder, all);
@@ -137,14 +142,12 @@ Result<GenerationPlace> FindGenerations(std::string path) {
   GenerationPlace place;
   const std::string name = path.substr(path.rfind('/') + 1);
   if (auto generation = ParseGenerationName(name)) {
-    if (!IsFolder(path)) return Status(ErrorKind::kIo, StrCat("'", path, "' is not a folder"));
+    if (!IsFolder(path)) return NoFolder(path);
     generation->committed = PathExists(StrCat(path, "/", kManifestName));
     return GenerationPlace{ParentFolder(path), {*generation}, true};
   }
   place.folder = IsFolder(path + "/ckpt") ? path + "/ckpt" : path;
-  if (!IsFolder(place.folder)) {
-    return Status(ErrorKind::kIo, StrCat("'", path, "' is not a folder"));
-  }
+  if (!IsFolder(place.folder)) return NoFolder(path);
   GACCD_ASSIGN_OR_RETURN(place.generations, ListGenerations(place.folder));
   return place;
 }

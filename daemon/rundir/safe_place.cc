@@ -94,6 +94,9 @@ Result<std::string> Resolve(const std::string& path, const CheckPart& check) {
     struct stat info {};
     if (::lstat(next.c_str(), &info) != 0) {
       if (errno == ENOENT) return std::string();
+      if (errno == ENOTDIR) {
+        return Status(ErrorKind::kIo, StrCat("'", at, "' is a file, expected a folder"));
+      }
       return ErrnoStatus("cannot examine", next);
     }
     GACCD_RETURN_IF_ERROR(check(next, info));

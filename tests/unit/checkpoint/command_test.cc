@@ -488,7 +488,10 @@ TEST_F(CkptCommandTest, ExportDoesNotReadPastForgedBuffer) {
 
 TEST_F(CkptCommandTest, RefusesWrongArguments) {
   EXPECT_THAT(RunCkptCommand({}), IsError(ErrorKind::kUsage, ""));
-  EXPECT_THAT(RunCkptCommand({.path = folder_.path() + "/no"}), IsError(ErrorKind::kIo, "/no'"));
+  EXPECT_THAT(RunCkptCommand({.path = folder_.path() + "/no"}),
+              IsError(ErrorKind::kIo, "/no' does not exist"));
+  EXPECT_THAT(RunCkptCommand({.path = folder_.Write("file", "")}),
+              IsError(ErrorKind::kIo, "/file' is not a folder"));
   EXPECT_THAT(RunCkptCommand({.action = CkptAction::kExport, .path = folder_.path()}),
               IsError(ErrorKind::kUsage, "--out"));
   EXPECT_THAT(RunCkptCommand({.action = CkptAction::kPrune,

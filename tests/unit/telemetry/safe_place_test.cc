@@ -130,6 +130,9 @@ TEST_F(SafePlaceTest, RequiresOwnershipOfFolderAndContent) {
 
 TEST_F(SafePlaceTest, AcceptsMissingFolder) {
   EXPECT_TRUE(CheckSafePlace(dir_.path() + "/no/such").ok()) << "it will be made";
+  const std::string file = dir_.Write("file", "");
+  EXPECT_THAT(CheckSafePlace(file + "/attempts"),
+              IsError(ErrorKind::kIo, StrCat("'", file, "' is a file, expected a folder")));
   fs::create_symlink("loop", dir_.path() + "/loop");
   EXPECT_THAT(CheckSafePlace(dir_.path() + "/loop"), HasKind(ErrorKind::kIo));
 }
