@@ -37,13 +37,22 @@ bool LabelsAreTokens(const SourceSpec& source) {
          (tokens != nullptr && (tokens->masked || tokens->classes == 0));
 }
 
+// Whether only Classes() says that the targets are labels.
+bool MayHaveClasses(const SourceSpec& source) {
+  const auto has_field = [](const auto& one) {
+    return requires { one.classes; };
+  };
+  return !std::holds_alternative<TokensSpec>(source) && std::visit(has_field, source);
+}
+
 Status Bad(const std::string& message) { return {ErrorKind::kConfig, message}; }
 
 Status CheckLossFitsSource(const LossSpec& loss, const SourceSpec& source, std::string_view field) {
   const bool labels = Classes(source) > 0;
   if (std::holds_alternative<SoftmaxCrossEntropySpec>(loss) && !labels) {
     return Bad(StrCat("model.loss: softmax_cross_entropy needs labels, but ", field,
-                      " has no labels (classes 0)"));
+                      " has no labels (classes 0)",
+                      MayHaveClasses(source) ? "; give its classes, how many there are" : ""));
   }
   if (std::holds_alternative<MeanSquaredErrorSpec>(loss) && labels) {
     return Bad(StrCat("model.loss: mean_squared_error needs vectors as targets, but ", field,

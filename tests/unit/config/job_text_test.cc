@@ -95,7 +95,8 @@ TEST(JobTextTest, MaskedTokensAreLabels) {
   EXPECT_EQ(masked->special_token, (std::vector<std::int64_t>{0, 98}));
   EXPECT_EQ(masked->probability, 0.15);
   const auto refused = [&](const std::string& rest) { return Error(text(rest)); };
-  EXPECT_THAT(refused(""), HasSubstr("softmax_cross_entropy needs labels"));
+  EXPECT_THAT(refused(""), AllOf(HasSubstr("softmax_cross_entropy needs labels"),
+                                 Not(HasSubstr("give its classes"))));
   EXPECT_THAT(refused("masked {}"), HasSubstr("masked.mask_token: is required"));
   EXPECT_THAT(
       refused("masked { mask_token: 99 }"),
@@ -478,6 +479,8 @@ TEST(JobTextTest, NamesAndQuotesWrongValues) {
       {kFull, "classes: 10", "classes: 9",
        "data.eval: must have the classes of data.train, expected 10, found 9"},
       {kFull, "classes: 10", "", "softmax_cross_entropy needs labels, but data.eval"},
+      {kFull, "classes: 10", "",
+       " has no labels (classes 0); give its classes, how many there are"},
       {kFull, "softmax_cross_entropy", "mean_squared_error", "data.train has labels (classes 10)"},
       {kMinimal, "mean_squared_error", "softmax_cross_entropy", "data.train has no labels"},
   };
