@@ -83,10 +83,11 @@ Result<std::string> OpenContext::Locate(const std::string& path) const {
   };
   const std::string here = full(".");
   const std::string there = folder.empty() ? here : full(folder);
-  return Status(ErrorKind::kIo,
-                StrCat("cannot open the data file '", path, "' in the current folder ", here,
-                       there == here ? "" : " or in the job's folder ", there == here ? "" : there,
-                       ": ", why));
+  return Status(
+      ErrorKind::kIo,
+      StrCat("cannot open the data file '", path, "' in the current folder ", here,
+             there == here ? "" : " or in the job's folder ", there == here ? "" : there, ": ", why,
+             path.starts_with('~') ? "; ~ is not expanded: write the full path" : ""));
 }
 
 OpenedDataset OpenSource(const IdxSpec& source, const OpenContext& opening) {

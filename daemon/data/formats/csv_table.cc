@@ -326,6 +326,10 @@ OpenedDataset OpenSource(const CsvSpec& source, const OpenContext& opening) {
   if (IsGzip(file->bytes())) {
     return Status(ErrorKind::kData, path + ": is compressed by gzip; expected text");
   }
+  if (text.starts_with("\x93NUMPY")) {
+    return Status(ErrorKind::kData,
+                  path + ": is an array of NumPy; expected text: use npy {} in place of csv {}");
+  }
   text = WithoutByteOrderMark(text);
   GACCD_ASSIGN_OR_RETURN(const Affine affine, MakeAffine(opening.normalize, 0));
   Columns columns{affine};

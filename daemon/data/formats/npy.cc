@@ -155,6 +155,10 @@ class HeaderParser {
 std::string ReadableArray(std::string_view descr, bool other_order) {
   if (other_order) return "array.astype(array.dtype.newbyteorder('<'))";
   const char kind = descr.size() > 1 ? descr[1] : '?';
+  if (kind == 'U' || kind == 'S' || kind == 'O') {
+    return "of labels numpy.unique(array, return_inverse=True)[1], of numbers "
+           "array.astype('float32')";
+  }
   if (kind == 'f') return "array.astype('float32')";
   if (kind == 'b') return "array.astype('uint8'), of targets that are no classes 'float32'";
   return "";
@@ -188,6 +192,17 @@ std::size_t LittleEndian(std::span<const std::byte> bytes) {
   return value;
 }
 
+// What to do with a file that is no array, by its first bytes; empty: not known.
+std::string_view AdviceForOther(std::string_view file) {
+  if (file.starts_with("PK")) {
+    return "; this looks like an .npz file: save each array by itself with numpy.save";
+  }
+  const std::string_view start = file.substr(0, kMaxShown);
+  const bool text = std::ranges::all_of(
+      start, [](char c) { return (c >= ' ' && c <= '~') || c == '\t' || c == '\r' || c == '\n'; });
+  return text ? "; this looks like text: a table of numbers with commas is data of csv {}" : "";
+}
+
 struct Parts {
   std::string_view header;
   std::span<const std::byte> data;
@@ -202,7 +217,8 @@ Result<Parts> Split(const std::string& name, std::span<const std::byte> file) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   if (text.substr(0, kMagic.size()) != kMagic.substr(0, text.size())) {
     return Status(ErrorKind::kData,
-                  StrCat(name, ": not an NPY file: expected it to begin with \\x93NUMPY"));
+                  StrCat(name, ": not an NPY file: expected it to begin with \\x93NUMPY",
+                         AdviceForOther(text)));
   }
   if (file.size() < kMagicBytes) return truncated(kMagicBytes);
   const int major = std::to_integer<int>(file[6]);

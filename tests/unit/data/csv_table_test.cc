@@ -202,6 +202,8 @@ TEST_F(CsvTest, RefusesNonTables) {
   EXPECT_THAT(Error("7,\"4,14\"\n"),
               AllOf(HasSubstr("; numbers have no quotes"), Not(HasSubstr("names"))));
   EXPECT_THAT(Error(std::string("1\0,2\0,3\0\n\0,\0\n", 12)), HasSubstr("UTF-16"));
+  EXPECT_THAT(Error(std::string("\x93NUMPY\1\0v\0{", 11)),
+              HasSubstr("is an array of NumPy; expected text: use npy {} in place of csv {}"));
   EXPECT_THAT(Error("a,b\n1,\n"), HasSubstr("found ''; a missing value"));
   EXPECT_THAT(Error("a,b\nNA,2\n"), HasSubstr("found 'NA'; a missing value"));
   EXPECT_THAT(Error("1,2\n3\n"), HasSubstr(":2: expected 2 columns, found 1"));

@@ -224,7 +224,11 @@ TEST_F(NpyTest, RefusesBadHeaders) {
   const std::pair<std::string, std::string> cases[] = {
       {"", "truncated"},
       {"\x93NUM", "found 4"},
-      {"PK\3\4 a zip file", "not an NPY file"},
+      {"PK\3\4 a zip file",
+       "not an NPY file: expected it to begin with \\x93NUMPY; this looks "
+       "like an .npz file: save each array by itself with numpy.save"},
+      {"1.5,2\n3,4\n", "this looks like text: a table of numbers with commas is data of csv {}"},
+      {"\x89PNG\r\n", "begin with \\x93NUMPY"},
       {std::string("\x93NUMPY\4\0\x10\0", 10), "found 4.0"},
       {std::string("\x93NUMPY\1\1\x10\0", 10), "found 1.1"},
       {std::string("\x93NUMPY\1\0\x10", 9), "at least 10"},
@@ -248,7 +252,11 @@ TEST_F(NpyTest, RefusesBadHeaders) {
       {Head(">f2", "(3, 2)") + kData, "found '>f2'; save array.astype('float32')"},
       {Head("<f2", "(3, 2)") + kData, "found '<f2'; save array.astype('float32')"},
       {Head("|b1", "(3, 2)") + kData, "found '|b1'; save array.astype('uint8')"},
-      {Head("|O", "(3, 2)") + kData, "found '|O'"},
+      {Head("|O", "(3, 2)") + kData,
+       "found '|O'; save of labels numpy.unique(array, "
+       "return_inverse=True)[1], of numbers array.astype("},
+      {Head("<U1", "(3, 2)") + kData, "found '<U1'; save of labels numpy.unique(array, "},
+      {Head("<c8", "(3, 2)") + kData, "found '<c8'"},
       {Head("<f4", "(3)") + kData, "expected ','"},
       {Head("<f4", "(-3, 2)") + kData, "a dimension"},
       {Head("<f4", "(3L, 2L)") + kData, "expected ','"},
@@ -311,6 +319,10 @@ TEST_F(NpyTest, RelativePathsStartAtJobFolder) {
   job.data.train = NpySpec{name(absolute.features), name(absolute.targets), 3};
   EXPECT_THAT(OpenTrainingData(job), IsError(ErrorKind::kIo, name(absolute.features),
                                              "in the current folder /", "No such file"));
+  job.data.train = NpySpec{"~/x.npy", name(absolute.targets), 3};
+  EXPECT_THAT(OpenTrainingData(job),
+              HasMessage(HasSubstr("; ~ is not expanded: write the full path")));
+  job.data.train = NpySpec{name(absolute.features), name(absolute.targets), 3};
   job.folder = folder_.Path("no-such-folder");
   EXPECT_THAT(OpenTrainingData(job), HasMessage(HasSubstr("or in the job's folder " + job.folder)));
   job.folder = absolute.features.substr(0, absolute.features.rfind('/'));
