@@ -14,6 +14,7 @@
 #include "daemon/inspect/watch/event.h"
 #include "daemon/inspect/watch/line_reader.h"
 #include "daemon/inspect/watch/run_folders.h"
+#include "daemon/inspect/watch/run_state.h"
 #include "daemon/rundir/attempt_name.h"
 #include "daemon/rundir/ledger.h"
 #include "daemon/rundir/submissions.h"
@@ -98,6 +99,14 @@ Status NoAttempts(const std::string& run_dir) {
           StrCat(status.message(), ": job ", submission->jobs, " has not begun")};
 }
 
+// As doctor: the attempt of the state, as a newer one may have been refused because this one runs.
+std::string NewestOfState(const std::vector<Attempt>& attempts, const std::string& run_dir) {
+  if (attempts.empty()) return {};
+  const auto state = ReadRunState(run_dir, std::chrono::system_clock::now());
+  const bool known = state.ok() && std::ranges::count(attempts, state->attempt, &Attempt::name) > 0;
+  return known ? state->attempt : attempts.back().name;
+}
+
 bool MatchesFilter(const Attempt& attempt, std::string_view only) {
   const auto number = ToNumber<int>(only);
   return number ? attempt.number == *number : attempt.name == only;
@@ -124,7 +133,8 @@ Result<AttemptList> ListAttempts(const std::string& run_dir, std::string_view on
   SortByStart(list.attempts);
   list.notes = NotesOn(list.attempts, run_dir);
   if (only.empty()) return list;
-  if (only == "latest" && !list.attempts.empty()) only = list.attempts.back().name;
+  const std::string latest = only == "latest" ? NewestOfState(list.attempts, run_dir) : "";
+  if (!latest.empty()) only = latest;
   std::erase_if(list.attempts, [&](const Attempt& one) { return !MatchesFilter(one, only); });
   if (!list.attempts.empty()) return list;
   std::string known;

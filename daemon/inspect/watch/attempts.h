@@ -26,8 +26,9 @@ struct AttemptList {
 };
 
 // Attempts of one job are sorted by number, so that clock changes between restarts do not matter;
-// jobs are sorted by their first event. only: a name, a number, "latest", or empty for all. kUsage
-// if `run_dir` has no folder attempts, or `only` matches none; kIo if this user may not read it.
+// jobs are sorted by their first event. only: a name, a number, "latest" for that of the state
+// (run_state.h), or empty for all. kUsage if `run_dir` has no folder attempts, or `only` matches
+// none; kIo if this user may not read it.
 [[nodiscard]] Result<AttemptList> ListAttempts(const std::string& run_dir,
                                                std::string_view only = "");
 

@@ -295,6 +295,20 @@ TEST(EventStream, SelectsAttemptByNumberNameOrNewest) {
   EXPECT_THAT(EventStream::Open(run.path() + "/attempts"), HasKind(ErrorKind::kUsage));
 }
 
+// A second job in the folder of a live run was refused, and left a folder without events.
+TEST(EventStream, LatestIsTheAttemptOfTheState) {
+  RunFiles run;
+  run.Event("000-812", 1, "run_start");
+  run.Append("attempts/000-813/srun.err", "in use");
+  run.Append("ledger.jsonl", R"({"attempt":"000-813","exit":78,"verdict":"stop"})"
+                             "\n");
+  run.Append("STATUS.json",
+             StrCat(R"({"ts":")", At(2), R"(","job":"812","attempt_dir":"attempts/000-812",)",
+                    R"("state":"running","world":1,"step":1,"steps_total":9})"));
+  EventStream stream = OpenStream(run, "latest");
+  EXPECT_THAT(Rest(stream), ElementsAre("000-812 run_start@01"));
+}
+
 TEST(EventStream, ReadsLinesWrittenLater) {
   RunFiles run;
   run.Event("000-812", 1, "run_start");
