@@ -182,8 +182,12 @@ Json LoadJson(const Plan& plan, std::int64_t ranks, std::int64_t samples) {
   return Object{{"ranks", ranks}, {"samples", samples}, {"parts", std::move(parts)}};
 }
 
-Json PlanJson(const Event& event, const std::optional<Event>& change) {
-  const PlanRequest request = MakePlanRequest(event, change);
+// The plan is that of the first stage of batch.target_schedule.
+Json PlanJson(const RunFigures& figures) {
+  if (!figures.plan) return {};
+  const auto& change = figures.rebalance;
+  const auto& target = figures.target;
+  const PlanRequest request = MakePlanRequest(*figures.plan, change);
   const auto plan = PlanWith(request, request.rounding);
   if (!plan) return {};
   Array choices;
@@ -217,7 +221,10 @@ Json PlanJson(const Event& event, const std::optional<Event>& change) {
                 {"loads", std::move(loads)},
                 {"rank_samples", std::move(rank_samples)},
                 {"changed_after", change ? change->Whole("step").value_or(0) : 0},
-                {"new_loads", change ? change->Text("loads") : ""}};
+                {"new_loads", change ? change->Text("loads") : ""},
+                {"stage_after", target ? target->Whole("step").value_or(0) : 0},
+                {"stage_batch", target ? target->Whole("target").value_or(0) : 0},
+                {"stage_loads", target ? target->Text("loads") : ""}};
 }
 
 Json PhasesJson(const BinSums<PhaseSum>& phases) {
@@ -293,21 +300,20 @@ void AppendDetails(const ReportData& run, Object* json) {
   const auto suspect_json = [](const SuspectHost& one) {
     return Object{{"host", one.host}, {"attempts", one.attempts}};
   };
-  Object more{
-      {"next_command", NextCommand(run)},
-      {"export_best", run.best_is_saved ? Json(ExportBest(diagnosis.state)) : Json()},
-      {"advice", List(diagnosis.advice, advice_json)},
-      {"plan", run.figures.plan ? PlanJson(*run.figures.plan, run.figures.rebalance) : Json()},
-      {"phases", PhasesJson(run.phases)},
-      {"slow", SlowJson(run.slow)},
-      {"slow_ranks", List(run.slow_ranks, SlowRankJson)},
-      {"attempts", List(run.attempts, AttemptJson)},
-      {"saves", List(run.saves, SaveJson)},
-      {"suspects", List(diagnosis.suspects, suspect_json)},
-      {"warnings", TextsJson(run.warnings)},
-      {"job_text", run.job},
-      {"notes", TextsJson(diagnosis.notes)},
-      {"thinned", run.thinned}};
+  Object more{{"next_command", NextCommand(run)},
+              {"export_best", run.best_is_saved ? Json(ExportBest(diagnosis.state)) : Json()},
+              {"advice", List(diagnosis.advice, advice_json)},
+              {"plan", PlanJson(run.figures)},
+              {"phases", PhasesJson(run.phases)},
+              {"slow", SlowJson(run.slow)},
+              {"slow_ranks", List(run.slow_ranks, SlowRankJson)},
+              {"attempts", List(run.attempts, AttemptJson)},
+              {"saves", List(run.saves, SaveJson)},
+              {"suspects", List(diagnosis.suspects, suspect_json)},
+              {"warnings", TextsJson(run.warnings)},
+              {"job_text", run.job},
+              {"notes", TextsJson(diagnosis.notes)},
+              {"thinned", run.thinned}};
   std::ranges::move(more, std::back_inserter(*json));
 }
 

@@ -146,8 +146,14 @@ TEST_F(ReportTest, CurvesHaveEventValues) {
 
 TEST_F(ReportTest, BatchIsOfNewestStage) {
   EXPECT_EQ(FirstRun(Written(), "figures/effective_batch"), "3072");
-  run_.Event("001-812", 62, "target", R"(,"step":5,"target":6144,"accum_steps":4)");
-  EXPECT_EQ(FirstRun(Written(), "figures/effective_batch"), "6144");
+  EXPECT_EQ(FirstRun(Written(), "plan/stage_after"), "0");
+  run_.Event("001-812", 62, "target",
+             R"(,"step":5,"target":6144,"accum_steps":4,"loads":"144x26,96x25")");
+  const Json page = Written();
+  EXPECT_EQ(FirstRun(page, "figures/effective_batch"), "6144");
+  EXPECT_EQ(FirstRun(page, "plan/stage_after"), "5");
+  EXPECT_EQ(FirstRun(page, "plan/stage_batch"), "6144");
+  EXPECT_EQ(FirstRun(page, "plan/stage_loads"), R"("144x26,96x25")");
 }
 
 // As doctor: the files alone would say that rank 0 is silent.
