@@ -14,6 +14,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/config/revision.h"
 #include "daemon/inspect/watch/event_stream.h"
+#include "daemon/telemetry/log.h"
 
 namespace gaccd {
 namespace {
@@ -157,6 +158,14 @@ Result<RunFigures> PrometheusState::ReadFigures(const std::string& folder) {
   if (sum->went_back_too_far()) {
     runs_->before.erase(folder);
     return ReadFigures(folder);
+  }
+  for (const Attempt& attempt : stream.attempts()) {
+    const std::string path = attempt.folder + "/events.jsonl";
+    if (!PathExists(path)) continue;
+    const Status readable = InputFile::Open(path).status();
+    if (!readable.ok()) {
+      LogWarning(readable.message() + ": the metrics lack the updates of this attempt");
+    }
   }
   if (!newest.empty()) {
     const StreamPosition position = stream.position();

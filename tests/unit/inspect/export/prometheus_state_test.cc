@@ -143,6 +143,16 @@ TEST_F(PrometheusStateTest, IgnoresStateOfAnotherBuild) {
   EXPECT_EQ(problem_, "");
 }
 
+// As those of another user: the sums would lack an attempt, and nothing said so.
+TEST_F(PrometheusStateTest, NamesUnreadableEvents) {
+  std::filesystem::create_directories(run_.Path("attempts/001-812/events.jsonl"));
+  testing::internal::CaptureStderr();
+  (void)Continued();
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      testing::AllOf(HasSubstr("001-812/events.jsonl"), HasSubstr("the metrics lack the updates")));
+}
+
 TEST_F(PrometheusStateTest, ReportsDamagedState) {
   const auto size = std::filesystem::file_size(file_);
   EXPECT_LT(size, 64'000) << "it does not grow with the run";
