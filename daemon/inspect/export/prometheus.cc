@@ -270,6 +270,13 @@ constexpr Metric kMetrics[] = {
      [](const RunMetrics& run, Samples& out) { out(run.figures.save_s); }},
     {"gaccd_checkpoint_failures_total", "counter", "Saves that failed.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.failed_saves); }},
+    // Of STATUS.json: a full disk takes no events.
+    {"gaccd_checkpoint_failures_in_row", "gauge",
+     "Saves that failed since the last one that did not.",
+     [](const RunMetrics& run, Samples& out) { out(run.state.failed_saves); }},
+    {"gaccd_lost_lines", "gauge",
+     "Lines of events and logs that the newest attempt could not write.",
+     [](const RunMetrics& run, Samples& out) { out(run.state.dropped_lines); }},
     {"gaccd_errors_total", "counter", "Failed ranks by reason.", Errors},
     {"gaccd_log_lines_total", "counter", "Warnings and errors in the log of rank 0.", LogLines},
     {"gaccd_goodput_ratio", "gauge", "Share of the run's time in updates that were not lost.",

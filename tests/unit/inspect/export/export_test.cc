@@ -440,7 +440,7 @@ TEST_F(ExportTest, UpdateWithoutLabelsIsNotNonFinite) {
 }
 
 TEST_F(ExportTest, PrometheusNamesEveryRunByItsFolder) {
-  WriteStatus(run_, R"(,"run":"the job")");
+  WriteStatus(run_, R"(,"run":"the job","failed_saves":2,"dropped_lines":7)");
   run_.Append("attempts/001-812/env.json", R"({"SLURM_JOB_END_TIME":"1795200000"})");
   const std::string text = Export(ExportFormat::kPrometheus);
   const std::string labels = StrCat(
@@ -459,6 +459,8 @@ TEST_F(ExportTest, PrometheusNamesEveryRunByItsFolder) {
   has("gaccd_step_duration_seconds_bucket", ",le=\"+Inf\"} 4");
   has("gaccd_job_end_timestamp_seconds", "} 1795200000");
   has("gaccd_checkpoint_bytes", "} 1000");
+  has("gaccd_checkpoint_failures_in_row", "} 2");
+  has("gaccd_lost_lines", "} 7");
   has("gaccd_errors_total", ",class=\"io\"} 1");
   has("gaccd_errors_total", ",class=\"signal\"} 0");
   has("gaccd_build_info", ",version=\"0.1.0\",revision=\"abc\"} 1");
