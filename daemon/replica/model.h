@@ -117,6 +117,8 @@ class Model {
   // Floating-point operations of one sample's forward and backward, by block at which a pipeline
   // can be cut. Records graphs.
   [[nodiscard]] Result<std::vector<double>> BlockFlops() const;
+  // Number of those blocks that a first stage needs to have something to train. Records graphs.
+  [[nodiscard]] Result<std::int64_t> LeastFirstBlocks() const;
 
   [[nodiscard]] const FlatLayout& layout() const { return layout_; }
   // Spec of a batch for this model; without cuts if the network does not ignore padding.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "daemon/autograd/function.h"
 #include "daemon/replica/model.h"
 
 namespace gaccd {
@@ -78,6 +79,22 @@ Result<std::vector<double>> Model::BlockFlops() const {
     if (block < places.size() && i == *makers[places[block]]) ++block;
   }
   return flops;
+}
+
+Result<std::int64_t> Model::LeastFirstBlocks() const {
+  if (loss_ == LossKind::kContrastive) return 1;  // refused by SetStage()
+  GACCD_ASSIGN_OR_RETURN(const std::vector<std::size_t> places, PlacesToCut());
+  Graph graph;
+  GACCD_ASSIGN_OR_RETURN(const Forward forward,
+                         RecordForward(graph, For::kTraining, {1}, Precision::kF32));
+  GACCD_ASSIGN_OR_RETURN(const Loss loss, RecordLoss(graph, For::kTraining, forward));
+  const ValueId seed = graph.AddInput("weight", {{1}, DType::kF32});
+  std::vector<std::optional<ValueId>> gradients;
+  GACCD_RETURN_IF_ERROR(RecordGradients(graph, loss.sum, seed, &gradients));
+  const auto trains = [&](std::size_t place) {
+    return gradients[Index(forward.block_ends[place])].has_value();
+  };
+  return std::ranges::find_if(places, trains) - places.begin() + 1;
 }
 
 StageCuts Model::MakeCuts(std::span<const ValueId> block_ends, std::optional<ValueId> seed) const {

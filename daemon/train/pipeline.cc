@@ -7,7 +7,8 @@ namespace gaccd {
 Result<std::vector<std::int64_t>> AssignBlocks(const Job& job, const Model& model) {
   if (!job.pipeline.blocks.empty()) return job.pipeline.blocks;
   GACCD_ASSIGN_OR_RETURN(const std::vector<double> flops, model.BlockFlops());
-  return BalanceStages(flops, job.pipeline.stages);
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t least_first, model.LeastFirstBlocks());
+  return BalanceStages(flops, job.pipeline.stages, least_first);
 }
 
 Status MakeStage(const Job& job, std::int64_t rank, Model* model) {

@@ -153,6 +153,16 @@ TEST(BalanceTest, IsBestOfAllDivisions) {
   EXPECT_THAT(BalanceStages(std::vector<double>{1, 2}, 3).status(), HasKind(ErrorKind::kConfig));
 }
 
+// Of frozen blocks, which have no gradient to send.
+TEST(BalanceTest, FirstStageHasTheBlocksItNeeds) {
+  const std::vector<double> costs{9, 1, 1, 1};
+  EXPECT_THAT(BalanceStages(costs, 2).value(), testing::ElementsAre(1, 3));
+  EXPECT_THAT(BalanceStages(costs, 2, 3).value(), testing::ElementsAre(3, 1));
+  EXPECT_THAT(BalanceStages(costs, 1, 4).value(), testing::ElementsAre(4));
+  EXPECT_THAT(BalanceStages(costs, 2, 4).status(),
+              IsError(ErrorKind::kConfig, "2 stages and 4 blocks; the first stage needs 4"));
+}
+
 TEST(PipelinePlanTest, SamplesOfPipelineEqualThoseOfItsRanks) {
   for (const std::int64_t stages : {1, 2, 3, 4}) {
     const PlanRequest request{.nodes = 3,

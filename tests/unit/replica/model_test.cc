@@ -247,6 +247,27 @@ TEST(ModelTest, CountsProductFlops) {
   EXPECT_EQ(mlp->RecomputedFlopsPerSample(), 0) << "what its one block makes is kept";
 }
 
+// A stage whose blocks are frozen has no gradient to receive.
+TEST(ModelTest, FirstStageNeedsSomethingToTrain) {
+  for (const auto& [frozen, least] :
+       {std::pair("none", 1), std::pair("fc1.*", 2), std::pair("fc[12].*", 3)}) {
+    Model model = ValueOrThrow(
+        Model::Make(Mlp({8, 7, 6, 5, 4}, LossKind::kSoftmaxCrossEntropy), LabelledSample({8}, 4)));
+    OptimizerSpec optimizer;
+    if (least > 1) optimizer.group = {{.match = frozen, .freeze = true}};
+    ASSERT_OK(model.ApplyRules(optimizer));
+    const auto blocks = std::ssize(ValueOrThrow(model.BlockFlops()));
+    const std::int64_t needed = ValueOrThrow(model.LeastFirstBlocks());
+    EXPECT_GE(needed, least) << frozen;
+    EXPECT_LT(needed, blocks) << frozen;
+    for (std::int64_t first = 1; first < blocks; ++first) {
+      Model stage = model;
+      EXPECT_EQ(stage.SetStage({first, blocks - first}, 0).ok(), first >= needed)
+          << frozen << " " << first;
+    }
+  }
+}
+
 TEST(ModelTest, RefusalsNameLayerAndBothShapes) {
   // The images are not flattened.
   Status status = Refused(Mlp({784, 10}, LossKind::kSoftmaxCrossEntropy), Images(10));
