@@ -156,7 +156,7 @@ std::string ReadableArray(std::string_view descr, bool other_order) {
   if (other_order) return "array.astype(array.dtype.newbyteorder('<'))";
   const char kind = descr.size() > 1 ? descr[1] : '?';
   if (kind == 'U' || kind == 'S' || kind == 'O') {
-    return "of labels numpy.unique(array, return_inverse=True)[1], of numbers "
+    return "for labels numpy.unique(array, return_inverse=True)[1], for numbers "
            "array.astype('float32')";
   }
   if (kind == 'f') return "array.astype('float32')";

@@ -253,9 +253,9 @@ TEST_F(NpyTest, RefusesBadHeaders) {
       {Head("<f2", "(3, 2)") + kData, "found '<f2'; save array.astype('float32')"},
       {Head("|b1", "(3, 2)") + kData, "found '|b1'; save array.astype('uint8')"},
       {Head("|O", "(3, 2)") + kData,
-       "found '|O'; save of labels numpy.unique(array, "
-       "return_inverse=True)[1], of numbers array.astype("},
-      {Head("<U1", "(3, 2)") + kData, "found '<U1'; save of labels numpy.unique(array, "},
+       "found '|O'; save for labels numpy.unique(array, "
+       "return_inverse=True)[1], for numbers array.astype("},
+      {Head("<U1", "(3, 2)") + kData, "found '<U1'; save for labels numpy.unique(array, "},
       {Head("<c8", "(3, 2)") + kData, "found '<c8'"},
       {Head("<f4", "(3)") + kData, "expected ','"},
       {Head("<f4", "(-3, 2)") + kData, "a dimension"},
