@@ -68,14 +68,14 @@ void AllowGroupRead() {
   ::umask(mask & ~static_cast<mode_t>(S_IRGRP | S_IXGRP));
 }
 
-// Of arguments that do not parse; empty when there is none.
+// The verb in arguments that do not parse; empty if there is none.
 std::string_view FindVerbName(std::span<char*> args) {
   if (args.size() < 2) return {};
   const auto verb = gaccd::ParseVerb(args[1]);
   return verb.ok() ? Name(*verb) : std::string_view();
 }
 
-// A program that is started without them gives their numbers to its files and sockets.
+// If the caller has closed them, files and sockets of this program would get their numbers.
 void OpenStandardDescriptors() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
     if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0) return;
@@ -105,16 +105,16 @@ int Run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   OpenStandardDescriptors();
-  google::protobuf::SetLogHandler(nullptr);  // what it says of a damaged file, our errors say
-  std::signal(SIGCHLD, SIG_DFL);  // if the caller ignores it, the ends of our programs are lost
-  std::signal(SIGPIPE, SIG_IGN);  // a reader that exits is an error of the write, see PrintOut
+  google::protobuf::SetLogHandler(nullptr);  // our own errors report damaged files
+  std::signal(SIGCHLD, SIG_DFL);  // if the caller ignores it, exit codes of children are lost
+  std::signal(SIGPIPE, SIG_IGN);  // if a reader exits, the write fails, see PrintOut
   try {
     return Run(argc, argv);
   } catch (const std::bad_alloc&) {
     const Status status = gaccd::NoMemory("the program", 0);
     PrintError(status, RankPrefix(), {});
     return ExitCode(status);
-  } catch (const std::exception& error) {  // of a library; ours throws nothing
+  } catch (const std::exception& error) {  // from a library; gaccd throws none
     std::fprintf(stderr, "gaccd: error (internal, exit 70): %s\n",
                  gaccd::Printable(error.what()).c_str());
     return static_cast<int>(ErrorKind::kInternal);

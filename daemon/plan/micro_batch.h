@@ -1,14 +1,14 @@
 // Chooses the micro-batch by the memory of a rank, for --micro-batch=auto. Pure arithmetic: the
 // caller provides the bytes of a plan.
 //
-// Plans of one batch with the same number k of micro-steps take the same time, and need less memory
-// the smaller their micro-batch is. So only the smallest is considered, b = ceil(largest load / k):
-// 13 samples in two micro-steps are 7 + 6, with evaluations of 7, although 10 would also work.
+// Plans for one batch with the same number k of micro-steps take the same time, and a smaller
+// micro-batch needs less memory. So only the smallest is considered, b = ceil(largest load / k): 13
+// samples in two micro-steps are 7 + 6, with evaluations of 7, although 10 would also work.
 //
-// If the job does not set Recompute, it is chosen too: of the largest micro-batch that fits without
-// and the largest that fits with recomputation, the one whose update is predicted to be faster
-// (update_cost.h); without, if both are equal. More micro-steps are cheap and a second forward is
-// not, so kBlocks is mostly chosen if nothing else fits.
+// If the job does not set Recompute, it is chosen too: the largest micro-batch that fits without
+// recomputation is compared with the largest that fits with it, and the faster update
+// (update_cost.h) wins; without, if both are equal. More micro-steps are cheap and a second forward
+// is not, so kBlocks is mostly chosen if nothing else fits.
 #pragma once
 
 #include <cstddef>
@@ -55,9 +55,9 @@ struct MicroBatchSearch {
 };
 
 // The largest micro-batch that fits in memory, while the next larger one with fewer micro-steps
-// does not. Calls `find` for few plans. Memory need not grow with the micro-batch: if neither the
-// largest nor a single sample fits, halves of the largest are tried, as what a batch norm keeps per
-// micro-step is less for fewer micro-steps. Errors: those of InOneMicroStep() and of `find`.
+// does not. Calls `find` for few plans. Memory does not always grow with the micro-batch, as a
+// batch norm keeps data per micro-step: if neither the largest nor a single sample fits, halves of
+// the largest are tried. Errors: those of InOneMicroStep() and of `find`.
 [[nodiscard]] Result<MicroBatchChoice> ChooseMicroBatch(const PlanRequest& request,
                                                         const MicroBatchSearch& search,
                                                         const FindMemoryNeed& find);

@@ -24,8 +24,8 @@
 // empty, because smaller micro-batches take longer per sample.
 //
 // With Bits::kAnySplit the micro-batches do not depend on the ranks: M = ceil(effective /
-// micro_batch), and micro-batch m has the samples from floor(m effective / M) on. Rank i takes
-// those from ceil(i M / W) on, and k = ceil(M / W).
+// micro_batch), and micro-batch m starts at sample floor(m effective / M). Rank i starts at
+// micro-batch ceil(i M / W), and k = ceil(M / W).
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ enum class LrRule : std::uint8_t { kNone, kLinear, kSqrt };
 
 // Whether the bits of a result may depend on how the samples are split among ranks.
 enum class Bits : std::uint8_t { kThisSplit, kAnySplit };
-// The most micro-batches of an update of which sums stay exact (tensor/reproducible_sum.h).
+// The maximum micro-batches of an update for which sums stay exact (reproducible_sum.h).
 inline constexpr std::int64_t kMaxExactMicroBatches = std::int64_t{1} << 16;
 
 // Whether the backward recomputes activations, so that they need not be kept.
@@ -84,10 +84,10 @@ struct MemoryNeed {
 class Plan {
  public:
   // kUsage: a count < 1 (reference_batch: < 0). kConfig: a product exceeds 63 bits, the number of
-  // ranks is not a multiple of the stages, the number of speeds is not that of the ranks,
-  // CheckSpeeds() fails, the batch exceeds kMaxSamplesBySpeed, or kAnySplit is combined with a
-  // rounding, speeds, stages or more than kMaxExactMicroBatches micro-batches. The message contains
-  // the field and its value. Equal speeds are the same as no speeds.
+  // ranks is not a multiple of the stages, the numbers of speeds and ranks differ, CheckSpeeds()
+  // fails, the batch exceeds kMaxSamplesBySpeed, or kAnySplit is combined with a rounding, speeds,
+  // stages or more than kMaxExactMicroBatches micro-batches. The message contains the field and its
+  // value. Equal speeds are the same as no speeds.
   static Result<Plan> Make(const PlanRequest& request);
 
   [[nodiscard]] const PlanRequest& request() const { return request_; }
@@ -161,7 +161,7 @@ class Plan {
   Status SplitUnevenly();
   [[nodiscard]] Status CheckAnySplit() const;
   [[nodiscard]] bool equal_loads() const { return !uneven() && !any_split(); }
-  // pipeline: index; of a rank if stages is 1.
+  // pipeline: its index; if stages is 1, that of a rank.
   [[nodiscard]] std::int64_t EvenOffset(std::int64_t pipeline) const;
   [[nodiscard]] std::int64_t PipelineIndex(std::int64_t rank) const {
     return rank / request_.stages;

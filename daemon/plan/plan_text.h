@@ -9,7 +9,7 @@
 
 namespace gaccd {
 
-// Where an input of the plan came from; what was not asked for is marked.
+// Where an input of the plan came from; the text marks all origins except kGiven.
 enum class Origin : std::uint8_t { kGiven, kDefault, kJob, kMemory };
 
 struct PlanOrigins {
