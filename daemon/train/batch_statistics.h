@@ -11,12 +11,12 @@
 
 namespace gaccd {
 
-// kConfig if an update of the schedule has, on any rank, a micro-batch or a run of samples with
-// only one value per channel that the model normalises separately. The condition of PyTorch's error
-// "Expected more than 1 value per channel", checked before the training.
+// kConfig if the model normalises a group (a micro-batch or a run of samples) with only one value
+// per channel, in any update on any rank. This is the condition of PyTorch's error "Expected more
+// than 1 value per channel", checked before training.
 Status CheckBatchStatistics(const Model& model, const Plan& plan, const UpdateSchedule& schedule);
 
-// "of the whole update", "of every 32 samples in a row": the groups whose sums are over the ranks.
+// "of the whole update", "of every 32 samples in a row": the groups that are summed over the ranks.
 // Empty: none.
 [[nodiscard]] std::string UpdateSumsText(const Model& model);
 

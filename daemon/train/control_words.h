@@ -43,7 +43,7 @@ class ControlWords {
   const Communicator& comm_;
   RankTimes times_;
   std::vector<double> words_;  // kStopWordCount words, then those of times_
-  // The update whose times are sent next, and those of sent but not returned times, oldest first.
+  // The update whose times are sent next; updates whose sums have not returned yet, oldest first.
   Update timed_;
   std::deque<Update> sent_;
   Update busy_update_;

@@ -16,8 +16,8 @@ namespace gaccd {
 struct DoneRun {
   enum class Next : std::uint8_t {
     kTrain,  // no DONE
-    // the same job with more updates, or with more patience if the old one had ended the run:
-    // continue as if there were no DONE
+    // the same job with more updates, or with more patience if patience had ended the run: continue
+    // as if there were no DONE
     kContinue,
     kNothing,  // the same job: nothing to do
   };

@@ -9,11 +9,11 @@
 
 namespace gaccd {
 
-// The learning rate of update `index` (from 0). The factor of lr_rule is that of the batch of its
-// stage. If the batch changes during the run, cosine and linear depend on the samples before the
-// update, not on the number of updates:
+// The learning rate of update `index` (from 0). The factor of lr_rule follows the batch of the
+// update's stage. If the batch changes during the run, cosine and linear depend on the samples
+// before the update, not on the number of updates:
 //   t = (S(u) - S(w)) / (S(n - 1) - S(w)), S(u): the samples before update u
-// which is the same if all updates have the same size. plan: of any stage.
+// If all updates have the same size, both are equal. plan: of any stage.
 [[nodiscard]] double JobLearningRate(const Job& job, const Plan& plan,
                                      const UpdateSchedule& schedule, std::int64_t index);
 

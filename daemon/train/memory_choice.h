@@ -4,12 +4,12 @@
 //   --memory=SIZE  SIZE; on GPUs minus kGpuLibraryBytes and DeviceMemory::kReserveBytes
 //   a CPU          the current memory of the process, plus an equal share per rank of the node's
 //                  memory that is free on the node and in the job's cgroup (FreeSharedMemory())
-//   a GPU          the free memory next to an engine for micro-batches of one sample, plus the
+//   a GPU          the memory that an engine for micro-batches of one sample leaves free, plus the
 //                  planned memory of that engine: so libraries such as NCCL are accounted for
-// kReservePercent of it, at least kMinReserveBytes, stays free: the process grows slightly during
-// training, and plans have this accuracy. The need of a rank is PlanRankMemory(), on a CPU plus the
-// current process with such an engine. Nothing is allocated as a test: for every micro-batch graphs
-// are recorded and kernels prepared, and activations are only counted.
+// kReservePercent of the limit, at least kMinReserveBytes, stay free: the process grows slightly
+// during training, and plans have this accuracy. The need of a rank is PlanRankMemory(), on a CPU
+// plus the current process with such an engine. No activations are allocated as a test: graphs are
+// recorded and kernels prepared for every micro-batch, and activations are only counted.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ struct MemoryLimit {
 struct ChosenPlan {
   MicroBatchChoice choice;
   MemoryLimit limit;               // on this rank
-  std::int64_t process_bytes = 0;  // of the program, without what is planned; 0: not measured
+  std::int64_t process_bytes = 0;  // of the program, without planned memory; 0: not measured
 };
 
 // kConfig, with both sizes, if no micro-batch fits. who: "rank 3 on n07".

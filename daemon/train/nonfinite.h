@@ -51,7 +51,7 @@ Result<std::vector<Offender>> FindOffenders(Engine& engine, const FlatLayout& la
 
 // Combined result of all ranks.
 struct SharedOffenders {
-  // of the lowest rank with an offender, with its rank and host; or that there is none
+  // the offenders of the lowest rank that has any, with rank and host; or that none exists
   std::string text;
   std::int64_t survivors = 0;  // samples of all ranks that are in no offender
   bool bad_data = false;       // some offenders have non-finite values in the data

@@ -46,7 +46,7 @@ class NonfiniteHandler {
   NonfiniteHandler(const NonfiniteContext& context, OnNonfinite policy)
       : c_(context), policy_(policy) {}
 
-  // The error of an update, with the offenders if it was not finite (kNoRequeue). Then collective.
+  // The error of an update; if it was not finite (kNoRequeue), with the offenders; then collective.
   Status Explain(const UpdateInFlight& done, Status error);
   // Call for every successful result. Collective if it is not finite: OK to continue without the
   // update, or with the remaining part of it in `result`; kNoRequeue if the training diverged. In

@@ -194,8 +194,8 @@ Status RunCheckpointer::SaveAndFinish() {
   return writer_->Finish();
 }
 
-// A failed save does not change why the run stops: the previous checkpoint is kept. Where there is
-// no room for a partial update, there may be for the state before it, which is smaller.
+// A failed save does not change why the run stops: the previous checkpoint is kept. If the disk has
+// no room for a partial update, it may have room for the smaller state before it.
 Status RunCheckpointer::Stop(const std::string& where, const StopDecision& decision) {
   if (!decision.saves_and_stops() || !saves()) {
     stops_->LimitExit(decision.kind);

@@ -35,8 +35,8 @@ class RunCheckpointer {
  public:
   // A checkpointer that saves nothing; ranks still stop.
   explicit RunCheckpointer(Communicator& comm) : RunCheckpointer(comm, {}, 0) {}
-  // lease: to write in the folder, acquired before the run searched its resume point. step: updates
-  // done so far. The members of `run` and `engine` must outlive the checkpointer.
+  // lease: the right to write in the folder, acquired before the resume point was searched. step:
+  // updates done so far. The members of `run` and `engine` must outlive the checkpointer.
   static Result<std::unique_ptr<RunCheckpointer>> Start(Communicator& comm, const SavedRun& run,
                                                         Engine& engine,
                                                         const CheckpointerOptions& options,
@@ -56,7 +56,7 @@ class RunCheckpointer {
   Result<bool> InterruptsUpdate(std::int64_t index, std::int64_t done,
                                 const UpdateProgram& program);
   [[nodiscard]] bool interrupted_update() const { return left_.has_value(); }
-  // The requested action as of the last update. Local.
+  // The action that was requested up to the last update. Local.
   [[nodiscard]] StopDecision decision() const {
     return stops_ == nullptr ? StopDecision{} : stops_->AtBoundary();
   }
@@ -81,7 +81,7 @@ class RunCheckpointer {
   Status Stop(const std::string& where, const StopDecision& decision);
   // The same inside an interrupted update. Parameters and optimiser are those of the previous
   // update; the accumulators contain a part of this one, and are saved with the counts of each
-  // rank. A partial update with a non-finite loss, or for which there is no room, is not saved.
+  // rank. A partial update with a non-finite loss, or whose write fails, is not saved.
   Status StopInside();
   // Ends without waiting for the disk: CheckpointWriter::Abandon(). Local.
   void Abandon() {

@@ -37,8 +37,8 @@ Result<Job> ReadTrainingJob(const Flags& flags);
 [[nodiscard]] StopOptions MakeStopOptions(const Flags& flags, const SlurmEnvironment& slurm,
                                           const Clocks& clocks, StopSignals* signals,
                                           bool checkpoints, double checkpoint_bytes);
-// Sets whether a training on a GPU times matrix product algorithms, and where the choices are kept:
-// as --time-algorithms says; by default if there is a folder for them.
+// Sets whether a training on a GPU times matrix product algorithms, and where the choices are kept.
+// Follows --time-algorithms; default: yes if there is a folder for them.
 void SetTiming(const Flags& flags, const Environment& environment, EngineChoice* choice);
 
 }  // namespace gaccd

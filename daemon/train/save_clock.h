@@ -24,8 +24,8 @@ struct SavePolicy {
 };
 
 // The number of updates until the next message: 1 if the time is up or almost up. left_s: until the
-// save; update_s: duration of an update now; done: updates since the last save, which are not
-// exceeded: the first ones of a run may only be begun.
+// save; update_s: duration of an update now; done: updates since the last save, the maximum result:
+// the first updates of a run may have begun but not ended.
 [[nodiscard]] std::int64_t UpdatesUntilNextCheck(double left_s, double every_s, double update_s,
                                                  std::int64_t done);
 

@@ -31,12 +31,12 @@ struct ResumeSource {
   // For later attempts of a SLURM job: the writer epoch from which on checkpoints belong to this
   // job. They take precedence over `from`, the start of the first attempt.
   std::optional<std::int64_t> job_since;
-  // The newest training in `folder`. auto only continues that one; if it has saved nothing, also
-  // after it went back, it starts where that one started.
+  // The newest training in `folder`. auto continues only this one. If this one has saved nothing
+  // (or nothing since it went back), auto starts where it started.
   TrainingStart training = {};
 
-  // Argument of CheckpointLease::BeginTraining() if this training is not that of the newest
-  // checkpoints in `folder`. Empty: it continues them.
+  // Argument of CheckpointLease::BeginTraining() if the newest checkpoints in `folder` belong to
+  // another training. Empty: this one continues them.
   [[nodiscard]] std::string NewTraining(const ResumePoint& found) const;
   // Argument of CheckpointLease::GoBackTo() if `from` is a generation of this training, which may
   // not be its newest. Empty otherwise.
@@ -45,9 +45,8 @@ struct ResumeSource {
   [[nodiscard]] bool IsOwn(const ResumePoint& found) const;
 };
 
-// kData if there are checkpoints but none is intact; kIo if one that cannot be read may be; kConfig
-// if it belongs to another model or its
-// next samples would differ. Collective.
+// kData if there are checkpoints but none is intact; kIo if one cannot be read and may be intact;
+// kConfig if the checkpoint belongs to another model or its next samples would differ. Collective.
 Result<ResumePoint> FindResumePoint(Communicator& comm, const SavedRun& run,
                                     const ResumeSource& source);
 

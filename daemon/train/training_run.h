@@ -58,7 +58,7 @@ class TrainingRun {
   // From the run folder to the first update.
   RankStatus CompareClocks();
   // Acquires the lease of the checkpoint folder before the resume point is searched: a previous run
-  // that is just ending has then committed its last checkpoint, or can commit no more.
+  // that is about to end has then committed its last checkpoint, or can no longer do so.
   RankStatus AcquireLease();
   RankStatus CheckSaveWeights();
   RankStatus RemoveDoneMarker();
