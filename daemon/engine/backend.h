@@ -101,8 +101,8 @@ class Backend {
   // such an error nothing can be computed before PrepareSizes().
   [[nodiscard]] virtual Status allocation_error() const { return Status::Ok(); }
   // Replaces the micro-batch sizes by these, and ReplicaOptions::recompute; waits for the device
-  // and allocates the memory again. REQUIRES: the model has no collectives; and no sums over the
-  // update, or it runs on a CPU and no update is in progress.
+  // and allocates the memory again. REQUIRES: the model has no collectives; if it has sums over the
+  // update, it runs on a CPU and no update is in progress.
   virtual Status PrepareSizes(const std::set<std::int64_t>& micro_batches, Recompute recompute);
   // Replaces MicroStep() for models with sums over the update (Replica::RunSegment).
   virtual Status RunSegment(const BatchView& batch, std::int64_t micro_batch,

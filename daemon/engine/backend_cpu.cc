@@ -42,7 +42,7 @@ Status CpuBackend::CreateBuffers(const EngineOptions& options, std::span<float>*
     GACCD_RETURN_IF_ERROR(DivideState(pipeline_->same_stage(), options.shard, of_stage));
     GACCD_ASSIGN_OR_RETURN(stage_gradients_, HostBuffer::Allocate(bytes, "gradients"));
     *gradients = {reinterpret_cast<float*>(stage_gradients_.data()), elements};
-    return Status::Ok();  // the replica allocates the parameters so, too
+    return Status::Ok();  // the replica allocates the parameters
   }
   GACCD_RETURN_IF_ERROR(DivideState(comm_, options.shard, layout));
   GACCD_ASSIGN_OR_RETURN(gradient_memory_, Allocate(bytes));
@@ -300,7 +300,7 @@ Status CpuBackend::SetRowGradients(std::span<const float> /*gradients*/,
   return Status::Ok();
 }
 
-// Of this rank's samples: the reduction adds the shares of the other ranks.
+// The share of this rank's samples: the reduction adds those of the other ranks.
 Status CpuBackend::SetScaleGradient() {
   if (!contrastive_->learns_scale) return Status::Ok();
   replica_->gradients()[static_cast<std::size_t>(contrastive_->log_scale)] = log_scale_gradient_;

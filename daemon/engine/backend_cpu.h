@@ -156,13 +156,13 @@ class CpuBackend final : public Backend {
   const Model& model_;
   const std::optional<ContrastiveModel> contrastive_;
   std::unique_ptr<ShardExchange> shards_;       // null: every rank has all of the optimiser's state
-  std::unique_ptr<PipelineExchange> pipeline_;  // null: no stage of one
+  std::unique_ptr<PipelineExchange> pipeline_;  // null: no pipeline stage
   ShardPart own_;                               // what this rank updates
   std::int64_t state_buffers_ = 0;
   std::int64_t in_flight_ = 1;
   HostBuffer stage_gradients_;  // of a stage: pages that it does not use take no memory
   std::unique_ptr<CommMemory> gradient_memory_;
-  std::unique_ptr<CommMemory> parameter_memory_;  // where they are gathered
+  std::unique_ptr<CommMemory> parameter_memory_;  // parameters are gathered here
   std::unique_ptr<CommMemory> limb_memory_;
   std::span<double> limbs_;  // of the gradients, then of loss and divisor; empty unless any_split
   bool limbs_used_ = false;  // since gradient_limbs() were zero

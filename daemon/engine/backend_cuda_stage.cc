@@ -195,7 +195,7 @@ Status CudaBackend::CopyOutStage(std::string_view what, EngineBuffer from, std::
   PipelineExchange::OwnValues own = [&](std::int64_t begin, std::span<float> out) {
     return CopyFromGpu(what, Buffer(from) + begin, out);
   };
-  std::vector<float> of_stage;  // the state of a sharded one, all of it for a moment
+  std::vector<float> of_stage;  // if sharded: the whole state, temporarily
   if (state && shards_ != nullptr) {
     of_stage.resize(
         static_cast<std::size_t>(StateElements(options_.optimizer, divided().state_elements)));

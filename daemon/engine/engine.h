@@ -153,11 +153,11 @@ class Engine final {
   [[nodiscard]] int updates_in_flight() const;
   // The result of the oldest update in flight; empty if it is still running on the device and
   // `wait` is false, or if there is none. kNoRequeue: loss or gradient is not finite; kData: D is 0
-  // (both on every rank alike); kInternal: the audit failed. With such an error the parameters are
-  // those of the previous update.
+  // (both on all ranks); kInternal: the audit failed. With such an error the parameters are those
+  // of the previous update.
   Result<std::optional<UpdateResult>> PopResult(bool wait);
-  // Whether an update has made a parameter that this rank updates non-finite, as of the result that
-  // PopResult() returned last. Sticky; no later update is finite.
+  // Whether an update has made a parameter that this rank updates non-finite, up to the result that
+  // PopResult() returned last. Sticky: no later update is finite.
   [[nodiscard]] bool overflowed() const { return overflowed_; }
 
   // Forward and backward of one micro-batch alone, to locate non-finite values. Returns the sum of

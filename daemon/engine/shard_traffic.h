@@ -24,9 +24,9 @@ namespace gaccd {
 [[nodiscard]] CommTraffic UpdateTraffic(Sharding mode, const FlatLayout& layout,
                                         std::span<const int> ranks_of_nodes);
 
-// The same for a stage of pipelines, summed over its ranks, one of each pipeline. Gradients are
-// reduced over them, unsharded with the padding; in each pipeline the norms of stages are gathered,
-// and parameters of several stages summed and broadcast, counted in equal parts for these stages.
+// The same for a pipeline stage, summed over its ranks, one per pipeline. These ranks reduce the
+// gradients (unsharded: with the padding). In each pipeline, stages gather norms; parameters that
+// several stages share are summed and broadcast, and these stages count equal parts of that.
 // Without the messages of activations. kConfig: see PartLayout().
 Result<CommTraffic> StageTraffic(Sharding mode, const FlatLayout& layout,
                                  const PipelineStage& stage, std::span<const int> ranks_of_nodes);

@@ -51,7 +51,7 @@ class UpdateGraph {
   // From rank 0.
   Status Broadcast(Communicator& comm, const MutableBuffer& values, StreamHandle stream = {});
 
-  // The number of nodes, and those recorded since there were `begin`.
+  // The number of nodes; the nodes that were recorded after the first `begin` ones.
   [[nodiscard]] std::size_t size() const { return nodes_.size(); }
   [[nodiscard]] Nodes Since(std::size_t begin) const { return {begin, nodes_.size()}; }
 
