@@ -85,7 +85,7 @@ class Function {
 
   // Output 0 is input 0 with another shape: no memory, no kernel.
   [[nodiscard]] virtual bool is_view() const { return false; }
-  // No gradient is computed of the outputs, nor of what they are computed from through this.
+  // The backward stops here: no gradient of the outputs or, through this node, of the inputs.
   [[nodiscard]] virtual bool stops_gradient() const { return false; }
   // Output 0 may overwrite input 0 if no other node, and no other input of this one, reads that.
   [[nodiscard]] virtual bool can_run_in_place() const { return false; }

@@ -21,8 +21,8 @@
 namespace gaccd {
 
 // The nodes after which a block ends, ascending: the nodes that compute `ends`, except inputs and
-// values that another pass has removed. The nodes after the last end are no block: their backward
-// comes next. seed: the input at which the backward begins (RecordGradients).
+// values that another pass has removed. The nodes after the last end are not a block, as their
+// backward comes next. seed: the input at which the backward begins (RecordGradients).
 [[nodiscard]] std::vector<std::size_t> FindBlocks(const Graph& graph, std::span<const ValueId> ends,
                                                   ValueId seed);
 

@@ -12,9 +12,9 @@ void DropUnused(Graph& graph);
 // matrix product).
 void Simplify(Graph& graph);
 
-// For a graph of a batch without samples: replaces every node that has an operand without elements,
-// except collectives, which every rank runs, by zeros, as it would sum over nothing; a state keeps
-// its content. Call this last: nodes that other ranks need may have no user on this one.
+// For a graph of a batch without samples: replaces every node that has an operand without elements
+// by zeros, as it would sum over nothing. Collectives remain, as every rank runs them; a state
+// keeps its content. Call this last: nodes that other ranks need may have no user on this one.
 void ReplaceEmptyNodes(Graph& graph);
 
 [[nodiscard]] bool HasCollectives(const Graph& graph);

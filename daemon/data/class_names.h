@@ -20,8 +20,8 @@ struct ClassNames {
 // kData with the first label whose names differ. The lists may have different lengths.
 [[nodiscard]] Status CheckSameClasses(const ClassNames& expected, const ClassNames& found);
 
-// The longest list, as UTF-8, among, for data.train and data.eval, the data.json next to labels and
-// tokens and the folders of images, and data.class_name of the job. kData if they disagree; kIo.
+// The longest of these lists, as UTF-8: data.class_name and, for data.train and data.eval, the
+// data.json next to labels and tokens, and the image folders. kData if they disagree; kIo.
 [[nodiscard]] Result<ClassNames> ReadClassNames(const Job& job);
 
 // data.class_name, as ReadClassNames() has set it. `from` is for messages.

@@ -38,7 +38,7 @@ struct BadRecord {
 // Numbers of samples. A label counts in a loss unless it is ignored or has weight 0.
 struct LabelCounts {
   std::int64_t unlabelled = 0;  // without a label that counts
-  std::int64_t padded = 0;      // with such a label behind their length
+  std::int64_t padded = 0;      // with such a label after their length
   LabelCounts& operator+=(const LabelCounts& other) {
     unlabelled += other.unlabelled;
     padded += other.padded;

@@ -39,7 +39,7 @@ class IndexSource {
 };
 
 // Training: all micro-steps of `rank` in every update from `first_update` on. In an update of n
-// samples the rank has Plan::Load(rank) of them from Plan::Offset(rank) on, divided into
+// samples the rank has Plan::Load(rank) of them, starting at Plan::Offset(rank), divided into
 // Plan::MicroBatch(rank, j); smaller updates use plan.ForSamples(n), which may have another number
 // of micro-steps. passes: how often the micro-batches of each update are repeated in sequence.
 class TrainIndices final : public IndexSource {
@@ -106,9 +106,9 @@ struct EvalShard {
   std::int64_t first = 0;
   std::int64_t count = 0;
 };
-// A shard consists of whole units of so many samples, and the last one of the rest, too. Ranks have
-// the same number of units, or the first ones have one more. REQUIRES: size >= 0, unit >= 1, 0 <=
-// rank < world.
+// A shard consists of whole units of `unit` samples; the last one also has the rest. Ranks have the
+// same number of units, or the first ones have one more. REQUIRES: size >= 0, unit >= 1, 0 <= rank
+// < world.
 [[nodiscard]] EvalShard MakeEvalShard(std::int64_t size, std::int64_t rank, std::int64_t world,
                                       std::int64_t unit = 1);
 

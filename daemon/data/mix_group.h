@@ -2,10 +2,9 @@
 // 2019), as torchvision's MixUp and CutMix mix a batch:
 //   lambda ~ Beta(alpha, alpha), once per group
 //   mixup   x = lambda x[i] + (1 - lambda) x[partner(i)]
-//   cutmix  x = x[i] outside, x[partner(i)] inside a box with a uniformly random centre and the
-//   sides
-//           of the image times sqrt(1 - lambda), clipped at the border; lambda becomes the fraction
-//           outside
+//   cutmix  x = x[i] outside, x[partner(i)] inside a box with a uniformly random centre; its sides
+//           are those of the image times sqrt(1 - lambda), clipped at the border; lambda becomes
+//           the fraction outside
 // Partners are a random cyclic permutation of the group, so that no sample is its own partner.
 #pragma once
 

@@ -1,7 +1,7 @@
-// Training data whose samples are mixed in groups of an update (mix_group.h): each `mix_group`
-// consecutive positions from its first one on. The mix is a function of (seed, update, position),
-// so the update does not depend on the number of ranks or on micro-batches; each rank reads the
-// partners of its samples itself. A last group of one sample is not mixed.
+// Training data whose samples are mixed in groups of an update (mix_group.h): `mix_group`
+// consecutive positions each. The mix is a function of (seed, update, position), so the update does
+// not depend on the number of ranks or on micro-batches; each rank reads the partners of its
+// samples itself. A last group of one sample is not mixed.
 #pragma once
 
 #include <memory>

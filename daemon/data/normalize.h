@@ -10,8 +10,8 @@
 namespace gaccd {
 
 // feature = stored * factor + shift, factor = scale / std, shift = -mean / std. In f32 for stored
-// bytes; in f64, rounded at the end, for wider types: of large values that differ little, f32 would
-// lose the difference.
+// bytes; in f64, rounded at the end, for wider types, because f32 would lose the difference of
+// large values that differ little.
 struct Affine {
   double factor = 1;
   double shift = 0;

@@ -112,7 +112,7 @@ class Recorder {
   // Dropout of x (ops/pointwise/dropout.h), with different masks for each call, whose seed and
   // layer are set here; x itself if dropout is not recorded or the probability is 0.
   ValueId Dropout(std::string_view where, const DropoutOptions& options, ValueId x);
-  // Likewise of x which does not depend on samples: one mask for all of them.
+  // The same for an x that does not depend on samples: one mask for all of them.
   ValueId SharedDropout(std::string_view where, const DropoutOptions& options, ValueId x);
   [[nodiscard]] bool training() const { return options_.training; }
   // Marks the end of a block of the model: the graph may be cut at this value, so that the block is

@@ -186,8 +186,8 @@ std::optional<ContrastiveModel> Model::contrastive() const {
 
 void Model::Initialize(std::uint64_t seed, std::span<float> parameters) const {
   for (nn::ParameterIndex i = 0; i < layout_.entries().size(); ++i) {
-    // The own part, too: of a frozen or unused parameter that another stage reads, or none, saves
-    // and exports have the owner's values.
+    // Also the own part: saves and exports contain the owner's values of a frozen or unused
+    // parameter, whichever stage reads it.
     if (!stage_ || stage_->uses[i] || stage_->owns(layout_.entries()[i])) {
       InitializeOne(i, seed, parameters);
     }

@@ -133,7 +133,7 @@ class Model {
   [[nodiscard]] std::string_view divisor_unit(bool weighted = true) const;
 
   // kBF16, kFP16: the features are cast once; all values up to the logits or the prediction, and
-  // their gradients, are of this type; losses and parameter gradients are f32 (see
+  // their gradients, have this type; losses and parameter gradients are f32 (see
   // ops/product/linear.h). For GPUs: on CPUs only matrix products use bf16
   // (ops/product/bf16_products.h).
   // REQUIRES: samples >= 1; for training also 0 if the model has collectives, for ranks without

@@ -1,9 +1,9 @@
 // Messages between neighbour stages of a pipeline, and the rings of places for them in GPU memory.
 // Pure functions.
 //
-// On a GPU a message travels while other kernels run, so it has its own place: a received value
-// until the last kernel that reads it, a sent one, which is copied there, until it was sent. The
-// number of places decides which stage waits for which, see StageRings.
+// On a GPU a message travels while other kernels run, so it has its own place. A received value
+// keeps it until the last kernel has read it; a sent value is copied there and keeps it until it
+// was sent. The number of places decides which stage waits for which, see StageRings.
 #pragma once
 
 #include <array>
@@ -33,8 +33,8 @@ struct MessageRing {
 // has one place per micro-batch in flight, plus one to receive the next value before a place is
 // free. Rings of gradients have one place per micro-batch in flight too: with GPIPE a stage starts
 // its backwards after all forwards, while the next stage starts its backwards at once and sends all
-// gradients; with fewer places it would block, and with it its forwards. Rings of sent messages
-// have two places: one is written while the other is sent.
+// gradients; with fewer places the next stage would block, and its forwards would wait. Rings of
+// sent messages have two places: one is written while the other is sent.
 struct StageRings {
   std::array<MessageRing, 4> rings = {};
 

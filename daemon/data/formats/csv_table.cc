@@ -135,7 +135,7 @@ std::string LineAdvice(std::string_view line) {
   return line.find('"') == std::string_view::npos ? "" : kQuoteAdvice;
 }
 
-// Advice for a field that is not a number, or for a label not a whole one; empty: none.
+// Advice for a field that is not a number, or a label that is not whole; empty: none.
 std::string AdviceFor(std::string_view field, bool label, bool only_target) {
   const std::string_view separator = OtherSeparator(field);
   if (!separator.empty()) return SeparatorAdvice(separator);
@@ -147,7 +147,7 @@ std::string AdviceFor(std::string_view field, bool label, bool only_target) {
       field, [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; });
   float value = 0;
   const bool number = ParseNumber(field, &value) != std::errc::invalid_argument;
-  // Of another number astype(int) would make another label.
+  // astype(int) would change any other number to another label.
   if (label && field.find('.') != std::string_view::npos && number && !word &&
       value == std::floor(value)) {
     return "; labels have no point (pandas: astype(int))";

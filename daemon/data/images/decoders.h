@@ -1,5 +1,5 @@
 // A decoder per image format, called by DecodeImagePart(). Errors do not contain the file name.
-// Without memory they throw std::bad_alloc, also where the library of the format has none: the
+// Without memory they throw std::bad_alloc, also if the library of the format lacks memory: the
 // image is not damaged.
 #pragma once
 

@@ -44,7 +44,7 @@ struct Shard {
 
 struct ImageShards {
   std::vector<Shard> shards;
-  std::vector<ImageArray> arrays;  // in place of tar files
+  std::vector<ImageArray> arrays;  // instead of tar files
   std::vector<ImageFile> images;   // shard by shard
   std::vector<DamagedLabel> damaged;
 };

@@ -24,7 +24,7 @@
 namespace gaccd {
 namespace {
 
-// Those that are read to estimate the memory for decoding, if not all are.
+// How many are read to estimate the memory for decoding, if not all are.
 constexpr std::int64_t kSomeImages = 16;
 
 // Larger than numbers of updates, epochs and parameters, the other streams of the seed.

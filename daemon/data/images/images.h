@@ -32,7 +32,7 @@ class ImageDataset final : public Dataset {
   // If an image cannot be read, its features are NaN, so that they are not trained on.
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override;
 
-  // The largest image that was read, for each thread, less what the allocator already holds of it.
+  // For each thread the memory of the largest image read, minus what the allocator already holds.
   [[nodiscard]] std::int64_t gather_bytes() const override;
 
   // Decodes and transforms sample `index` as Gather() in that epoch; writes its features unless
@@ -51,7 +51,7 @@ class ImageDataset final : public Dataset {
   void SetFilesChecked() { checked_ = true; }
   // largest_bytes() of a rank that read all images; 0: not known, reads some to find out.
   void SetLargestBytes(std::int64_t bytes);
-  // The error of an array of images of which no image can be transformed. For other sources OK.
+  // The error if no image of an array can be transformed. OK for other sources.
   [[nodiscard]] Status CheckArrays() const;
   [[nodiscard]] bool in_arrays() const { return !files_.arrays.empty(); }
   // Memory in which the largest image that was read is decoded.

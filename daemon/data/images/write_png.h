@@ -11,7 +11,7 @@ namespace gaccd {
 // kIo with the reason.
 Status WritePng(const Image& image, const std::string& path);
 
-// CheckReplaces() for an output of WritePng(): kIo for any other file, as an image of the data.
+// CheckReplaces() for an output of WritePng(): kIo for any other file, such as a data image.
 Status CheckReplacesPng(const std::string& path);
 
 }  // namespace gaccd
