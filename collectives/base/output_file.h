@@ -20,7 +20,7 @@ Result<std::string> OutputTarget(const std::string& path);
 Status CheckOutputFile(const std::string& path);
 
 // Ok if no file is at `path`, or an empty one, or one that begins with `start`, as an earlier
-// output does. kIo for another one, as a job text or a table: it may be the only copy. what: "a
+// output does. kIo for any other file, such as a job text: it may be the only copy. what: "a
 // report".
 Status CheckReplaces(const std::string& path, std::string_view start, std::string_view what);
 

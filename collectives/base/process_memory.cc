@@ -135,7 +135,7 @@ std::int64_t ProcessMemory::Bytes() {
 
 Result<std::int64_t> ResidentBytes() {
 #ifdef GACCD_SANITIZED
-  // The allocator is another, and the kernel walks all pages of shadow memory for smaps_rollup.
+  // Sanitizers replace the allocator, and for smaps_rollup the kernel walks all shadow pages.
   const std::int64_t counted = ProcessMemory().Bytes();
   if (counted > 0) return counted;
 #else

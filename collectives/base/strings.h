@@ -22,7 +22,7 @@ template <typename T>
 }
 
 // Prints a value by operator<<, NaN as "nan". StrCat puts its arguments in a list of these: with a
-// stream in StrCat itself, every combination of types and lengths of literals was a function.
+// stream in StrCat itself, each combination of argument types would be one more function.
 class Printed {
  public:
   explicit Printed(const char* text) : value_(text), print_(&PrintText) {}
@@ -55,7 +55,7 @@ template <typename... Args>
   return Concatenate({Printed(args)...});
 }
 
-// Without the mark with which Windows programs begin files in UTF-8.
+// Removes the byte order mark, which Windows programs write at the start of UTF-8 files.
 [[nodiscard]] inline std::string_view WithoutByteOrderMark(std::string_view text) {
   return text.substr(text.starts_with("\xEF\xBB\xBF") ? 3 : 0);
 }

@@ -138,9 +138,9 @@ class Communicator {
   Status Send(ConstBuffer message, int to, StreamHandle stream = {});
   Status Receive(MutableBuffer message, int from, StreamHandle stream = {});
   virtual Status FlushSends() { return Status::Ok(); }
-  // The stream that uses the messages of later calls of Receive() in device memory. The deadline of
-  // a receive begins when the work enqueued on it before is done, although the receive waits for
-  // its sender earlier. By default it is the stream of the receive.
+  // Sets the stream that reads the messages of later Receive() calls in device memory; default: the
+  // stream of the receive. The deadline of a receive begins when earlier work on this stream is
+  // done, although the receive may wait for its sender before that.
   virtual void SetReader(StreamHandle /*reader*/) {}
   // Collective, of two ranks: sets up messages in both directions. Otherwise the first Send() in
   // device memory may block the host until the other rank calls Receive().

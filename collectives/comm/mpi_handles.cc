@@ -28,8 +28,8 @@ Status NoSharedMemory(int code, std::size_t bytes, int ranks) {
   return {ErrorKind::kConfig, StrCat("no memory for the ranks of a node: ", status.message())};
 }
 
-// Collective. Open MPI gives a lack to the first rank alone, and the others wait for it. To a rank
-// that is alone on its node it gives other memory than /dev/shm.
+// Collective. Open MPI reports a lack of memory only to the first rank, and the others wait for it.
+// A rank that is alone on its node gets other memory than /dev/shm.
 Status CheckSharedMemory(MPI_Comm node_comm, std::size_t bytes, int ranks) {
   if (ranks == 1) return Status::Ok();
   struct statvfs info {};

@@ -68,7 +68,7 @@ struct MissingRank {
 // Suffix of the message for a rank whose process is gone: "rank 3 on n1" + this.
 inline constexpr std::string_view kHasEnded = " has ended (its process does not exist)";
 
-// Without ranks that gave up because of others, if there are others; in rank order, each rank once.
+// Removes ranks that gave up if others are missing; in rank order, each rank once.
 [[nodiscard]] std::vector<MissingRank> Offenders(std::vector<MissingRank> missing);
 
 // kUnavailable: "all-reduce #17 ended after 3.5 s (bound 5 s): rank 3 on n2 did not enter

@@ -73,7 +73,7 @@ Result<Signature> Sign(const Key& key, std::span<const std::byte> parts) {
                                 reinterpret_cast<const unsigned char*>(parts.data()), parts.size(),
                                 reinterpret_cast<unsigned char*>(signature.data()), &length);
   if (made != nullptr && length == kSignatureBytes) return signature;
-  // A constant in its place would be a signature that anyone can produce.
+  // A constant instead would be a signature that anyone can produce.
   return Status(ErrorKind::kOs, "heartbeat: OpenSSL cannot make an HMAC-SHA256");
 }
 

@@ -99,7 +99,7 @@ Progress HeartbeatShared::Read() {
 namespace {
 
 // The part of a gap between two passes in which the thread did not sleep: on average it sleeps for
-// half a tick of it.
+// half a tick.
 std::int64_t StoppedIn(std::int64_t gap_ns) {
   constexpr std::chrono::nanoseconds kLate = heartbeat::kTick + std::chrono::milliseconds(20);
   constexpr std::chrono::nanoseconds kSlept = heartbeat::kTick / 2;
