@@ -59,8 +59,8 @@ std::int64_t BestStep(const std::string& folder, const std::vector<Generation>& 
   return newest ? newest->cursor.best.step : 0;
 }
 
-// Without those of an earlier training and, once the newest start that went back has saved, those
-// that it gave up: they may be of the same updates, with other weights. all: newest first.
+// Removes those of an earlier training and, once the newest start that went back has saved, those
+// that it gave up: they may have the same updates with other weights. all: newest first.
 std::vector<Generation> Continued(const std::vector<Generation>& all,
                                   const TrainingStart& training) {
   std::vector<Generation> left = Since(all, training.since);
@@ -128,7 +128,7 @@ Result<std::vector<Generation>> ListGenerations(const std::string& folder) {
     if (!generation) continue;
     GACCD_ASSIGN_OR_RETURN(const mode_t kind, EntryType(path));
     if (kind != S_IFDIR) continue;
-    // An unreadable one must not count as unfinished, as older ones would then take its place.
+    // An unreadable one must not count as unfinished, as older ones would then replace it.
     GACCD_ASSIGN_OR_RETURN(const mode_t manifest, EntryType(StrCat(path, "/", kManifestName)));
     generation->committed = manifest != 0;
     all.push_back(*generation);
@@ -287,7 +287,7 @@ bool IsCommitted(const std::string& folder, const Generation& generation) {
 
 Status RemoveGeneration(const std::string& folder, const Generation& generation) {
   const std::string path = generation.PathIn(folder);
-  // Held open, so that a link put in its place cannot lead to other files.
+  // Held open, so that a link that replaces it cannot lead to other files.
   GACCD_ASSIGN_OR_RETURN(const FileDescriptor open, OpenOwnFolder(path));
   GACCD_RETURN_IF_ERROR(Unlink(open.get(), path, std::string(kManifestName)));
   if (::fsync(open.get()) != 0) return ErrnoStatus("cannot make folder durable", path);

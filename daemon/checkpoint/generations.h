@@ -80,7 +80,7 @@ Result<Manifest> ReadManifest(const std::string& folder, const Generation& gener
 // up when a start went back (--resume=PATH). all: newest first.
 [[nodiscard]] std::optional<Generation> FindBest(const std::string& folder,
                                                  const std::vector<Generation>& all);
-// Whether FindBest() of the folder is that after update `step`.
+// Whether FindBest() of the folder was saved after update `step`.
 [[nodiscard]] bool HasBest(const std::string& folder, std::int64_t step);
 
 struct KeepPolicy {

@@ -88,7 +88,7 @@ Claim NewestClaim(const std::string& folder, const std::vector<std::string>& nam
   return {};
 }
 
-// One that is not complete is removed: it would only use up a number.
+// An incomplete claim is removed: it would only use up a number.
 Status WriteClaim(int file, const std::string& text, const std::string& folder,
                   const std::string& path) {
   Status written = WriteAll(file, text, path);

@@ -57,8 +57,8 @@ class WriterLease {
   // checkpoint of another one. Permanent: a start that saves nothing does not restore the previous
   // one.
   Status BeginTraining(const std::string& from);
-  // The training continues from its generation of this name. Permanent, too; nothing is noted if
-  // that is the newest of the folder.
+  // The training continues from its generation of this name. Permanent, too; nothing is recorded if
+  // it is the newest of the folder.
   Status GoBackTo(const std::string& generation);
   // kConfig if another writer has a higher epoch or the folder was replaced; kIo if that cannot be
   // determined.

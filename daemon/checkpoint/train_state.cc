@@ -33,7 +33,7 @@ Status Differs(std::string_view what, const T& saved, const T& now) {
                                      saved, ", this job has ", now)};
 }
 
-// Of a run that continues, but not inside the update.
+// For a run that continues, but not inside the update.
 template <typename T>
 Status PartialUpdateDiffers(std::string_view what, const T& saved, const T& now) {
   return {ErrorKind::kConfig,

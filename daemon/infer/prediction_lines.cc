@@ -16,7 +16,7 @@ void AppendNumber(const std::byte* at, std::string* text) {
   *text += NumberText(value);
 }
 
-// Appends the values of all dimensions, and moves `at` behind them.
+// Appends the values of all dimensions, and moves `at` after them.
 void AppendValues(std::span<const std::int64_t> shape, DType dtype, const std::byte*& at,
                   std::string* text) {
   if (shape.empty()) {

@@ -22,8 +22,8 @@
 namespace gaccd {
 namespace {
 
-// kConfig if the evaluation texts lack an array that those of the training have, or have another: a
-// model would read all tokens, or one segment, in its place. Labels and weights may be absent.
+// kConfig if the evaluation texts and the training texts have different arrays: without one, a
+// model would read all tokens, or one segment. Labels and weights may be absent.
 Status CheckSameInputs(const DataSpec& data) {
   const auto* train = std::get_if<TokensSpec>(&data.train);
   const auto* eval = std::get_if<TokensSpec>(&*data.eval);

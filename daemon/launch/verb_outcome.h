@@ -10,7 +10,7 @@ namespace gaccd {
 // Prints an error for users on stderr. The message already contains rank and host.
 using ErrorPrinter = std::function<void(const Status&)>;
 
-// Of a verb that runs on all ranks: an error shared by all ranks is printed by one of them, any
+// For a verb that runs on all ranks: an error shared by all ranks is printed by one of them, any
 // other error by every rank that has it. In the second case the other ranks are aborted
 // (Communicator::Abort) and the verb does not return. An error before the ranks are connected is
 // returned unprinted, and no rank is aborted.

@@ -82,9 +82,8 @@ inline constexpr int kMaxIdleRestarts = 3;
 // Pure.
 //   attempt                                      next step
 //   any exit code                                SelectNextStep(code), but:
-//   with the file DONE                           done; fail if SelectNextStep(code) is, and there
-//   is no
-//                                                verdict.json: the complete run rejected the job
+//   with the file DONE                           done; fail if SelectNextStep(code) is fail and
+//                                                verdict.json is missing: the run rejected the job
 //   with a file DONE from before the attempt     SelectNextStep(code): more epochs were asked for
 //   0 without verdict.json and without DONE      requeue: srun 22.05 returns 0 if a launch fails
 //   none, and no verdict.json                    requeue: the node of the job script died

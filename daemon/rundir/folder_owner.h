@@ -61,7 +61,7 @@ class FolderOwner {
   FolderOwner& operator=(FolderOwner&&) = default;
   ~FolderOwner();  // calls Release()
 
-  // OK while the path leads to the same folder, of which a descriptor is held, or to nothing, as
+  // OK while the path leads to the same folder, which this object keeps open, or to nothing, as
   // later writes then fail by themselves. kConfig: another user who may write in the folder above
   // has replaced it; nothing must be written there.
   [[nodiscard]] Status CheckInPlace() const;

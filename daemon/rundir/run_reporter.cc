@@ -82,7 +82,7 @@ Result<std::string> RunReporter::Impl::OpenFiles(const std::string& rank_table) 
   return StrCat(identity.attempt, "\n", identity.job, "\n", dir);
 }
 
-// Otherwise a folder that exists already would say that the run is starting.
+// Otherwise an existing folder would show that the run is starting.
 void RunReporter::Impl::RecordFailedStart(const Status& why) {
   if (!folder) return;
   FreeSpareSpace(folder->attempt_dir());

@@ -6,7 +6,7 @@
 // updates instead, and at least every 10 s:
 //   epoch: 1 step: 100, loss is 1.402374, lr 0.1, 51.2k samples/s, 0:07
 //
-// After Start() no failure here stops training: a failed write (disk full) is counted, reported
+// After Start() no failure here stops training: a failed write (disk full) is counted and reported
 // once as a warning. Lines and STATUS.json are written by separate threads, so a file system that
 // does not respond blocks nothing. Used by one thread.
 #pragma once
@@ -100,7 +100,7 @@ class RunReporter {
   // Removes the bar, writes verdict.json and the last STATUS.json, releases the folder. Call once.
   // outcome: the result of the training; its kind is the exit code. Call on every rank: a failed
   // rank writes crash/r<rank>.json, and if rank 0 is among the suspects, another rank writes
-  // verdict.json and STATUS.json in its place. If ranks are lost, the others return once there is a
+  // verdict.json and STATUS.json instead. If ranks are lost, the others return once there is a
   // verdict.json, or after nine tenths of end_limit, at most 2.7 s.
   void Finish(const Status& outcome, const FailureFacts& facts = {});
   // kIo: what Finish() could not write, with the reason; or the run folder did not respond.

@@ -25,7 +25,7 @@ class Clocks {
 
   // Collective. Every rank reads its clock in each of three rounds; no rank begins a round before
   // all have ended the previous one. So the difference of two clocks is known up to the duration of
-  // two rounds, of which the shortest counts.
+  // two rounds; the shortest ones count.
   static Result<Clocks> Compare(Communicator& comm, const WallClock& wall);
   [[nodiscard]] static double SystemSeconds();
 

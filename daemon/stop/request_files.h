@@ -36,7 +36,7 @@ class RequestFiles {
   RequestFiles(const RequestFiles&) = delete;
   RequestFiles& operator=(const RequestFiles&) = delete;
 
-  // kStop or kSave while the file exists, as of the last check.
+  // kStop or kSave while the file exists, according to the last check.
   [[nodiscard]] StopRequest request() const;
   // SAVE was served and will be removed. STOP is kept, so that a requeued attempt stops too.
   void Saved();

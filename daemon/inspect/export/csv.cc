@@ -62,7 +62,7 @@ Status ExportCsv(const std::string& run_dir, const std::string& attempt, TextSin
     for (std::string& cell : cells) cell.clear();
     for (const auto& [key, value] : event.Fields()) {
       const auto column = columns.find(std::string(key));
-      if (column != columns.end()) cells[column->second] = Cell(value);  // else a new key since
+      if (column != columns.end()) cells[column->second] = Cell(value);  // else a new key
     }
     GACCD_RETURN_IF_ERROR(out.Write(Row(event.attempt, cells)));
   }

@@ -125,8 +125,8 @@ void ExpectedEnd(const RunMetrics& run, Samples& out) {
   if (const auto left = step->Number("eta_s")) out(SecondsSinceEpoch(step->at) + *left);
 }
 
-// Events of later stages have the effective batch alone: it is the one asked for if nothing is
-// rounded, else that is not known.
+// Events of later stages only have the effective batch: it is the requested one if nothing is
+// rounded; otherwise that is not known.
 void RequestedBatch(const RunMetrics& run, Samples& out) {
   const auto& plan = run.figures.plan;
   const std::string_view mode = plan ? plan->Text("mode") : "";

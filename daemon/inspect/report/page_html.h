@@ -1,4 +1,4 @@
-// The source file page.html, which draws the JSON in its element `data`: that of a sample run.
+// The source file page.html. It draws the JSON in its element `data`; here that of a sample run.
 #pragma once
 
 #include <string_view>

@@ -40,8 +40,8 @@ std::string ReadSuspects(const Attempt& attempt, const std::vector<LedgerEntry>&
   return verdict ? SafeHosts(std::string(verdict->Text("suspect_hosts"))) : std::string();
 }
 
-// The attempt of which the state is, else the newest: a newer one may have been refused because
-// this one ran.
+// The attempt that the state describes, otherwise the newest: a newer one may have been refused
+// because this one was running.
 const Attempt& FindShown(const std::vector<Attempt>& attempts, const RunState& state) {
   const auto found = std::ranges::find(attempts, state.attempt, &Attempt::name);
   return found == attempts.end() ? attempts.back() : *found;

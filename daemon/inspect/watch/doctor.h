@@ -41,8 +41,8 @@ struct SuspectHost {
 struct Diagnosis {
   RunState state;  // with the suspects of the attempt `newest`
   std::size_t attempts = 0;
-  // The name of the attempt of which the state is: the newest, unless that one was refused because
-  // this one ran.
+  // The name of the attempt that `state` describes: the newest, unless that was refused because
+  // this one was running.
   std::string newest;
   std::vector<RankFailure> failures;  // of this attempt, by time
   std::vector<std::string> warnings;  // the last of its events, oldest first

@@ -94,7 +94,7 @@ bool Passes(const Event& event, const LogFilter& filter) {
          EventLevel(event) >= filter.least_level;
 }
 
-// Warns if nothing was printed of a rank or host that was asked for: there may be no such one.
+// Warns if nothing was printed for the requested rank or host: it may not exist.
 void WarnIfNone(const LogFilter& filter, bool printed) {
   if (printed || filter.least_level > 0 || (!filter.rank && filter.host.empty())) return;
   LogWarning(StrCat("no line belongs to", filter.rank ? StrCat(" --rank=", *filter.rank) : "",
