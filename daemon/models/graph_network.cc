@@ -77,8 +77,8 @@ Status CheckGraph(const GraphFile& graph) {
   return Status::Ok();
 }
 
-// Initial values if no weights are loaded, as of most PyTorch layers: weights of at least two
-// dimensions uniform in +-1/sqrt(fan in), weights of norms 1, others 0.
+// Initial values if no weights are loaded, like those of most PyTorch layers: weights of at least
+// two dimensions uniform in +-1/sqrt(fan in), weights of norms 1, others 0.
 nn::Initializer DefaultInitializer(const GraphTensor& parameter, bool one) {
   if (one) return nn::Constant(1);
   if (parameter.sizes.size() < 2) return nn::Constant(0);

@@ -12,7 +12,7 @@
 //   dropout(x) p, drop_samples(x) p     in training; each sample has its own mask, an x without
 //                                       samples one mask for each update
 //   uniform_noise(x) p                  likewise x m, with m uniform in (1 - p, 1 + p)
-//   detach(x)                           x, of which no gradient is computed
+//   detach(x)                           x, without a gradient
 //   linear(x, w, [b]) in_out            over the last dimension; in_out: w is [in, out]
 //                                       (x stays f32 if w is a constant)
 //   conv2d(x, x, [b]) stride, padding, dilation, groups; the weight [O, I, K] is [O, I, 1, K]

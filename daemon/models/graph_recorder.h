@@ -34,7 +34,7 @@ class GraphRecorder {
   void AddInput(const GraphTensor& input);
   void Begin(const GraphNode& node);
   void Finish(GraphValue value) { values_[node_->name] = std::move(value); }
-  // Records these nodes in place of the current one; returns the value of the last.
+  // Records these nodes instead of the current one; returns the value of the last.
   [[nodiscard]] GraphValue Expand(const std::vector<GraphNode>& nodes);
 
   [[nodiscard]] bool ok() const { return recorder_.status().ok(); }

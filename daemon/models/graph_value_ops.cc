@@ -45,7 +45,7 @@ GraphValue RecordLeakyRelu(GraphRecorder& r) {
 
 enum class Drops : std::uint8_t { kValues, kSamples, kUniform };
 
-// Of a value that does not depend on samples, as a table of positions.
+// For a value that does not depend on samples, such as a table of positions.
 GraphValue SharedDropout(GraphRecorder& r, DropoutOptions options, GraphValue x) {
   x = InMemoryOrder(r.InOrder(x, RowMajor(x.rank())), x.sizes, RowMajor(x.rank()));
   if (!r.ok()) return {};

@@ -25,8 +25,8 @@ struct JobSelftest {
   // |g - g_ref| / |g_ref| over the whole gradient, the maximum over the ranks; or over the running
   // statistics, if that is larger.
   double right = 0;
-  // The same for the update of one rank in two micro-batches: how much this model turns the order
-  // of sums into differences.
+  // The same for the update of one rank in two micro-batches: how much the order of sums changes
+  // the result of this model.
   double rounding = 0;
   std::vector<Mistake> mistakes;
   // With Bits::kAnySplit: how many values differ in any bit from those of one rank, the maximum

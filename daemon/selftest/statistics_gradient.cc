@@ -20,7 +20,7 @@ std::span<T> EntryValues(const FlatEntry& entry, std::span<T> values) {
                         static_cast<std::size_t>(entry.elements));
 }
 
-// The trained ones of scale and shift of a batch norm.
+// Those of scale and shift of a batch norm that are trained.
 std::vector<const FlatEntry*> TrainedEntries(const nn::RunningUpdate& norm,
                                              const FlatLayout& layout) {
   std::string prefix = layout.entries()[norm.mean].name;

@@ -99,7 +99,7 @@ std::string Render(const SbatchScript& script) {
 }
 
 std::vector<std::string> OverridingVariables(const SbatchScript& script) {
-  // Of the options whose variables have other names, that have a letter, or that variables of other
+  // For options whose variables have other names, that have a letter, or that variables of other
   // options would replace or contradict.
   static const std::vector<std::string> kMemory = {"MEM_PER_NODE", "MEM_PER_CPU", "MEM_PER_GPU"};
   static const std::vector<std::string> kGpus = {"GPUS_PER_NODE", "GPUS", "GPUS_PER_TASK",

@@ -214,7 +214,7 @@ Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
   const unsigned mode = AttemptFileMode(attempt_dir);
   const auto entry = std::ranges::find(facts.before, attempt.name, &LedgerEntry::attempt);
   const bool recorded = entry != facts.before.end();
-  if (recorded) {  // asked again: as it was judged then
+  if (recorded) {  // asked again: uses the facts of that time
     facts.committed = entry->last;
     facts.before.erase(entry, facts.before.end());
   }

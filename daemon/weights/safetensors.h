@@ -6,8 +6,7 @@
 //   header      a JSON object: tensor name -> {"dtype", "shape", "data_offsets": [begin, end]}, and
 //               "__metadata__" -> {text: text}; padded with spaces
 //   then        the values, little endian, row-major; offsets count from here. The tensors cover
-//   the
-//               rest of the file exactly, without holes or overlaps.
+//               the rest of the file exactly, without holes or overlaps.
 // The layout is checked before memory for tensors is allocated.
 #pragma once
 

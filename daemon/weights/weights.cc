@@ -110,8 +110,8 @@ class WeightMatcher {
     const FlatEntry* entry = layout_.Find(tensor);
     return entry != nullptr ? entry : layout_.Find(names_.prefix + tensor);
   }
-  // Whether it is a tied copy of a parameter that the file does not have by its own name, as files
-  // of safetensors.torch.save_model(), which keeps the first name of the alphabet.
+  // Whether it is a tied copy of a parameter whose own name is not in the file: of tied names,
+  // safetensors.torch.save_model() keeps the alphabetically first one.
   [[nodiscard]] bool IsOnlyCopy(const std::string& tensor) const {
     const auto tied = names_.tied.find(tensor);
     return tied != names_.tied.end() && !in_file_.contains(layout_.Find(tied->second));

@@ -4,7 +4,7 @@
 //   kInputGradient   dx [N, H, W, C] from dy and W
 //   kWeightGradient  dW, or dW += , from dy and x
 // f32. With bf16 the input images are bf16 and the weight is rounded to it; sums are f32. Prepared
-// once, run many times; a run allocates no memory of ours.
+// once, run many times; gaccd allocates no memory in a run.
 #pragma once
 
 #include <array>

@@ -2,9 +2,8 @@
 // pixels that a result reads become a row of `columns`, tap by tap (a tap: a position of the
 // kernel), pixels outside the image as 0:
 //   kForward         y  [rows, O]        = columns(x)  [rows, KH KW C] * W
-//   kInputGradient   dx [rows, C]        = columns(dy) [rows, KH KW O] * W; a tap between the
-//   values
-//                                          of dy (stride > 1) reads 0
+//   kInputGradient   dx [rows, C]        = columns(dy) [rows, KH KW O] * W; with a stride > 1 a
+//                                          tap between the values of dy reads 0
 //   kWeightGradient  dW [O, KH KW C]     = dy^T [O, rows] * columns(x)
 // Rows are computed in blocks that stay in the caches. Images, weights and kinds are those of
 // Convolution, and so are Bind() and Run(). On one core with AMX, the fastest update of a ResNet-18

@@ -1,6 +1,6 @@
 // Matmul: one prepared matrix product on the CPU, C = op(A) op(B) (+ bias) (+ C). All matrices are
 // row-major and f32; A and B, and then C, may be bf16, with f32 sums. A transposed operand is read
-// as if it were transposed. Prepared once, run many times; a run allocates no memory of ours and
+// as if it were transposed. Prepared once, run many times; in a run gaccd allocates no memory and
 // looks nothing up.
 #pragma once
 

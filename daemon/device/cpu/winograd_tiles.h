@@ -9,8 +9,8 @@
 //         0 -1  1  0        1/2 -1/2 1/2
 //         0  1  0 -1        0    0   1
 //
-// Every function does so for all channels, or weights, of which there are a multiple of
-// kWinogradLanes. A transformed tile is 16 planes, `step` values apart.
+// Every function transforms all channels, or weights; their number is a multiple of kWinogradLanes.
+// A transformed tile is 16 planes, `step` values apart.
 #pragma once
 
 #include <array>

@@ -4,7 +4,7 @@
 //                   x[n, stride p - padding + dilation i, stride q - padding + dilation j, c']
 // c' is channel c of the group of o: each of the `groups` groups reads C / groups channels and
 // writes O / groups. Values outside of an image are 0. With dy = d objective / d y:
-//   dx, by the same sum the other way round          conv2d_input_gradient(dy, weight)
+//   dx, by the transposed sum                        conv2d_input_gradient(dy, weight)
 //   dweight[o, c, i, j] += sum over n, p, q of dy x  conv2d_weight_gradient(dy, x)
 //   dbias[o] += sum over n, p, q of dy               bias_gradient(dy)
 //

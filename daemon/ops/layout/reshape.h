@@ -1,6 +1,6 @@
 // Reshape: the same elements in the same order with another shape, for example [B, T, D] <-> [B T,
 // D]. A view: no memory, no kernel, any type. The gradient restores the shape.
-// Detach: the same values, of which no gradient is computed, as torch.Tensor.detach(). A view, too.
+// Detach: the same values without a gradient, as torch.Tensor.detach(). A view, too.
 #pragma once
 
 #include <utility>

@@ -162,7 +162,7 @@ class BatchNormInputGradient : public Function {
 // Statistics that a layer keeps for evaluations. Once per update  mean = (1 - m) mean + m S1 / n,
 // and the same for the variance with n / (n - 1) times that of the group, as in PyTorch; and the
 // number of updates. With runs and micro-batches: the averages of both over them, weighted by n.
-// Their sums have the sum of n var n / (n - 1) in place of S2, and are those of the update.
+// Their sums have the sum of n var n / (n - 1) instead of S2, and are those of the update.
 struct RunningStatistics {
   float* mean = nullptr;  // [channels]
   float* variance = nullptr;

@@ -1,10 +1,9 @@
 // Dropout: y = x m, m = 0 with probability p, else 1 / (1 - p); dx = dy m: the same function. With
 // `whole_samples`, m is the same for all elements of a sample: stochastic depth (Huang et al.
 // 2016), where x is the output of a residual block. With `uniform`, m is uniform in (1 - p, 1 + p):
-// random numbers of which x is the mean, as it is in evaluation.
-// m depends only on the seed, the number of the update, the layer, the id of the sample and, unless
-// `whole_samples`, the position within the sample: not on the rank, the micro-batch or a restart.
-// The backward recomputes m, so nothing is kept.
+// the mean of y is then x, as in evaluation. m depends only on the seed, the number of the update,
+// the layer, the id of the sample and, unless `whole_samples`, the position within the sample: not
+// on the rank, the micro-batch or a restart. The backward recomputes m, so nothing is kept.
 #pragma once
 
 #include <cstdint>
