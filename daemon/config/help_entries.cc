@@ -15,7 +15,7 @@ using google::protobuf::FieldDescriptor;
 
 constexpr std::string_view kNotes =
     R"(Without a verb, the verb is train inside a SLURM step or under mpirun, and plan
-elsewhere. Without any argument outside of both, gaccd prints this text.
+elsewhere. Without any argument, and outside of both, gaccd prints this text.
 
   gaccd --nodes 30 --target-batch 3072
   srun --mpi=pmix gaccd train --job=job.txtpb --run-dir=runs/a
@@ -32,15 +32,15 @@ the file STOP, 130 Ctrl-C twice.
 
 constexpr std::string_view kJobUsage = R"(The job text: what gaccd train --job=FILE reads.
 
-Protobuf text (proto/job.proto): optimizer.lr is written optimizer { lr: 0.1 },
-and layer[0], layer[1], ... is one layer { ... } after the other; texts are in
-quotes, choices in capitals with _ for -: last_cycle: CARRY. --set gives a field
-another value than the file does:
+Protobuf text (proto/job.proto): optimizer.lr is written optimizer { lr: 0.1 };
+for layer[0], layer[1], ... write one layer { ... } after the other. Texts are
+in quotes, choices in capitals with _ instead of -: last_cycle: CARRY. --set
+overrides a field of the file:
   gaccd train --job=FILE --set optimizer.lr=0.01 --set model.layer[0].name=first
-Relative paths start at the current folder or, where that file does not exist,
-at the folder of the job text. One '*' in the name of each file of a source, as
-in train-*.npy, takes all such files as one set, in the order of the texts that
-it stands for.
+Relative paths start at the current folder or, if the file does not exist there,
+at the folder of the job text. A '*' in the file name of each path of a source,
+for example train-*.npy, joins all matching files to one set, sorted by the text
+that the '*' matches.
 
 )";
 

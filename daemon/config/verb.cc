@@ -24,11 +24,11 @@ constexpr VerbRow kVerbs[] = {
      R"([--flag=value ...]
 
 Prints how many samples each rank takes in each micro-step of an update, the
-factor of the learning rate, and which changes would make the target divide;
-with --job=FILE also the updates of an epoch, which parameters decay, and the
-memory of a rank, for which it reads the headers of the data;
---micro-batch=auto --memory=80GB takes the largest micro-batch that fits on a
-rank, and prints the memory of others.
+factor of the learning rate, and changes with which the ranks share the target
+evenly. With --job=FILE it reads the headers of the data and also prints the
+updates of an epoch, which parameters have weight decay, and the memory of a
+rank. --micro-batch=auto --memory=80GB selects the largest micro-batch that fits
+on a rank, and prints the memory of others.
 --format=json has the keys of proto/plan.proto; with --ranks a line per rank
 follows: rank, first (samples of the ranks before it), samples, micro_batches
 (sizes). Flags of train are accepted.
@@ -57,11 +57,11 @@ prints the script and submits it:
 
 Flags of train are accepted and passed on; arguments after `--` are passed to
 sbatch. The script can be submitted again: sbatch runs/r50/submit.sbatch. The
-job is requeued where that helps (gaccd help verdict). The warning signal before
-its time limit leaves enough time to save, computed from the times of updates
-and saves in earlier attempts of the run. A job that cannot train with its data
-is refused. Warnings are printed for what would fail when the job starts:
-missing data and weights, nodes, time or memory that SLURM can never grant.
+job is requeued if that helps (gaccd help verdict). SLURM signals the end of its
+time limit early enough for a save; this time is computed from the updates and
+saves in earlier attempts of the run. A job that cannot train with its data is
+refused. Warnings are printed for what would fail when the job starts: missing
+data and weights; nodes, time or memory that SLURM can never grant.
 --format=json: one line per run with folder, jobs (ids, separated by commas),
 script.
 )"},
@@ -69,9 +69,9 @@ script.
      R"(--job=FILE --weights=PATH [--flag=value ...]
 
 Prints the loss and the metrics of the job over its evaluation data, with the
-weights of a safetensors file, of a checkpoint, or of the newest checkpoint of a
-run folder that is intact; of a run with optimizer.ema their average, unless
---raw-weights. Runs on any number of ranks, as train does:
+weights of a safetensors file, a checkpoint, or the newest intact checkpoint of
+a run folder. If the run has optimizer.ema, it uses the average of the weights,
+unless --raw-weights is set. Runs on any number of ranks, like train:
   srun --mpi=pmix gaccd eval --job=FILE --weights=DIR
 
 To evaluate other data of the same kind: --set data.eval.npy.features=FILE and
@@ -83,12 +83,12 @@ loss, dur_s, and each metric under its name.
      R"(--job=FILE --weights=PATH --out=FILE [--flag=value ...]
 
 Writes the prediction of a trained model for every sample of the evaluation data
-of the job, in order, with the weights of a safetensors file, of a checkpoint,
-or of the newest checkpoint of a run folder that is intact; of a run with
-optimizer.ema their average, unless --raw-weights. Runs on any number of ranks,
-as train does; all of them must see the folder of --out. Labels are ignored and
-may be absent: a job with `tokens` without labels, or with `arrays` of features
-alone, works.
+of the job, in order, with the weights of a safetensors file, a checkpoint, or
+the newest intact checkpoint of a run folder. If the run has optimizer.ema, it
+uses the average of the weights, unless --raw-weights is set. Runs on any number
+of ranks, like train; all of them must see the folder of --out. Labels are
+ignored and may be absent: a job may have `tokens` without labels, or `arrays`
+of features only.
 
   --what=logits      output of the last layer: a row for each sample, or for
                      each of its tokens; with mean_squared_error the prediction,
@@ -110,8 +110,8 @@ line for each sample: {"sample":0,"logits":[0.5,-1.25]}, with mean_squared_error
 
 Prints, for updates of a run, which samples each rank takes in each micro-step:
 their positions in the data set, from 0, in the order of training. With
---job=FILE batch, seed, order and epochs are those of the job, and the data set
-is its own unless --dataset-size is given. Flags of train are accepted.
+--job=FILE batch, seed, order and epochs are those of the job, and so is the
+data set unless --dataset-size is given. Flags of train are accepted.
   gaccd samples --dataset-size=50000 --target-batch=3072 --nodes=30 --seed=1 \
       --first-update=17 --updates=1 --rank=4
 
@@ -126,9 +126,9 @@ micro_batches (sizes) and samples.
      {.words = 1, .actions = "show", .flags_of_train = true},
      R"(show --job=FILE --sample=N [--epoch=N] [--flag=value ...]
 
-Writes an image of data.train as PNG, cut out, resized and changed as in that
-epoch of the training on any number of ranks, and prints all that was drawn for
-it. The default of --out is sample-N-epoch-N.png. Flags of train are accepted.
+Writes an image of data.train as PNG, cropped, resized and augmented as in that
+epoch of the training, on any number of ranks, and prints the random parameters.
+The default of --out is sample-N-epoch-N.png. Flags of train are accepted.
   gaccd data show --job=job.txtpb --sample=17 --epoch=3
 )"},
     {Verb::kSelftest, "selftest", "prove on this machine that accumulation equals one big batch",
@@ -140,7 +140,7 @@ that the gradient of uneven micro-batches equals that of one big batch on one
 rank, in every rounding mode. It also makes three common mistakes on purpose and
 checks that the comparison detects them. With --job=FILE it does this for the
 first update of that job: its own model, data, loss and batch, and the mistakes
-that its loss, its batch norms, --shard or --pipeline allow. Exits 70 where a
+that its loss, its batch norms, --shard or --pipeline allow. Exits with 70 if a
 gradient is wrong, or a mistake is not detected.
 
 Without --target-batch the target is 32 / 25 of one micro-batch on every rank.
@@ -159,15 +159,15 @@ accum_steps, ranks, deviation, rounding (what the order of sums costs), passed.
      R"([--job=FILE] [--flag=value ...]
 
 Prints the environment of every rank: host, GPU, libraries, cores, limits. Start
-it the way the training will be started:
+it in the same way as the training:
   srun --mpi=pmix gaccd check
 
-Exits 78 and names the ranks when they cannot work together: different builds of
-gaccd or its libraries, ranks with and without a GPU, none with --device=cuda,
-fewer GPUs than tasks on a node, two ranks on one GPU. Prints warnings for slow
-settings. In the text, equal ranks share a line; --format=json has one line a
-rank. Of the command line of a training, which it accepts, it uses the device:
-on cpu the GPUs are not checked.
+Exits with 78 and names the ranks if they cannot work together: different builds
+of gaccd or its libraries, ranks with and without a GPU, no GPU for
+--device=cuda, fewer GPUs than tasks on a node, two ranks on one GPU. Prints
+warnings for slow settings. In the text, equal ranks share a line; --format=json
+prints one line per rank. It accepts the command line of a training, and only
+uses its device: with cpu, GPUs are not checked.
 )"},
     {Verb::kCkpt,
      "ckpt",
@@ -180,32 +180,32 @@ on cpu the GPUs are not checked.
 
 Manages checkpoints. PATH is a run folder, or one checkpoint in its ckpt.
 
-  gaccd ckpt ls PATH       list them, newest first, with the names and sizes of
-                           their files checked; only verify reads the bytes
+  gaccd ckpt ls PATH       list them, newest first; checks the names and sizes
+                           of their files; only verify reads the bytes
   gaccd ckpt verify PATH   read every byte; exit 65 if a checkpoint is damaged
-  gaccd ckpt prune PATH    remove all but the newest --keep=N that are intact,
-                           which reads their bytes, the one of the best
-                           evaluation, and one of every --keep-every=N updates
+  gaccd ckpt prune PATH    remove all except the newest --keep=N intact ones
+                           (it reads their bytes), that of the best
+                           evaluation, and one per --keep-every=N updates
   gaccd ckpt export PATH --out=FILE
-                           write the weights of the newest checkpoint that is
-                           intact, with --best of the one of the best
-                           evaluation, as safetensors; of a run with
-                           optimizer.ema their average, unless --raw-weights
+                           write the weights of the newest intact checkpoint
+                           (--best: of the best evaluation) as safetensors;
+                           with optimizer.ema their average, unless
+                           --raw-weights
   gaccd ckpt export PATH --out=FOLDER --transformers
-                           write them with config.json, and with the tokenizer
-                           in the folder of the training tokens, which
-                           must be there unless --without-tokenizer
+                           write them with config.json and the tokenizer, which
+                           must be in the folder of the training tokens unless
+                           --without-tokenizer
 
---format=json, of ls and verify: one line a checkpoint with generation, step,
+ls and verify, --format=json: one line per checkpoint with generation, step,
 micro_step, writer_epoch and state (ls: complete, damaged or unfinished; verify:
-ok, damaged or unfinished), where known ranks, bytes, created (ls) and reason,
-and of the one of the best evaluation best and best_value.
+ok, damaged or unfinished); if known ranks, bytes, created (ls) and reason; for
+the best evaluation best and best_value.
 )"},
     {Verb::kVerdict, "verdict", "print whether the job script should requeue the job after a run",
      kTextOrJson,
      R"(--attempt-dir=DIR [--flag=value ...]
 
-For the job script, after srun: prints one word, what to do with the job.
+For the job script, after srun: prints one word for the next step of the job.
   done       the training is complete
   requeue    start it again: it was stopped, or a node or a peer was lost
   norequeue  it would fail again, or the file STOP exists
@@ -220,15 +220,15 @@ code of the run), held (restarts did not help), reason, suspect_hosts.
      R"([RUN-DIR] [--flag=value ...]
 
 Prints the state of the run in this folder, or in the current one: from its
-STATUS.json, which is written every 10 s, its ledger and its attempts. Where
-these leave it open (a job that waits, or writes nothing any more), SLURM is
-asked by squeue and sacct, where installed.
+STATUS.json, which is written every 10 s, its ledger and its attempts. If these
+do not determine the state (a job that waits, or no longer writes), it queries
+SLURM with squeue and sacct, if installed.
   submitted exit 0: it was submitted to SLURM and has not started yet
   starting, running, done   exit 0
-  stale     exit 1: it was not written for 30 s: rank 0 or its node is gone, or
+  stale     exit 1: nothing was written for 30 s: rank 0 or its node is gone, or
             the clocks of the two machines differ
-  stopped   exit 1: it ended before its time, by a signal, the file STOP or a
-            lost rank
+  stopped   exit 1: it ended early because of a signal, the file STOP or a lost
+            rank
   failed    exit 2
 --format=json: one line with folder, run, job, attempt_dir, host, phase (the
 word above), age_s, submitted_jobs, submitted_age_s, slurm (its words),
@@ -243,17 +243,17 @@ dropped_lines, exit, reason, suspect_hosts; unknown ones are absent, empty or 0.
     {Verb::kRuns, "runs", "list the runs in a folder, one line each", kRunFolderTextOrJson,
      R"([FOLDER] [--flag=value ...]
 
-Lists the run folders in this folder, or in the current one, and in its folders
-that are no run folders themselves (the runs of an array). best: the best
+Lists the run folders in this folder, or in the current one, and in those of its
+subfolders that are not run folders (the runs of an array). best: the best
 evaluation so far, by the job's evaluation.metric, and its update.
---format=json: one line a run, with the keys of gaccd status.
+--format=json: one line per run, with the keys of gaccd status.
 )"},
     {Verb::kStop, "stop", "save, stop, do not requeue", kRunFolder,
      R"(RUN-DIR
 
 Writes the file STOP into the run folder. The run saves after its next update
-and exits with 93, on any node and without SLURM. While the file exists the
-run does not start again. A run that is complete is refused.
+and exits with 93, on any node and without SLURM. While the file exists the run
+does not start again. A complete run is refused.
 )"},
     {Verb::kSave, "save", "let a run save a checkpoint now", kRunFolder,
      R"(RUN-DIR
@@ -265,25 +265,25 @@ removes the file and continues.
      R"([RUN-DIR] [--flag=value ...]
 
 Prints the text logs of all ranks of a run, live or dead: attempts one after the
-other, the lines of one attempt by time. What is wrong with the files (lines
-that are cut off or missing, attempts that are missing or ran at once) is
-reported on stderr. --events prints the events of all attempts as one stream of
+other, the lines of one attempt by time. Problems of the files (truncated or
+missing lines, attempts that are missing or ran at the same time) are reported
+on stderr. --events prints the events of all attempts as one stream of
 JSON lines: events.jsonl, the updates of each rank once a minute, the crash
 records of failed ranks, the verdicts.
 
---compact=N is for long runs that have ended: in events.jsonl of all attempts
-only every N-th update keeps its line, and the first, the last and any abnormal
-one. The others are summed up: sums in gaccd export and gaccd report do not
-change; percentiles, slow ranks and curves are those of the updates kept.
-Evaluations, saves, failures and logs stay.
-Refused while the run lives; safe to interrupt.
+--compact=N is for long runs that have ended: in events.jsonl of all attempts it
+keeps the lines of every N-th update, the first, the last and any abnormal one.
+The other updates are summed: sums in gaccd export and gaccd report do not
+change; percentiles, slow ranks and curves only use the kept updates.
+Evaluations, saves, failures and logs are kept.
+Refused while the run is live; safe to interrupt.
 )"},
     {Verb::kDoctor, "doctor", "explain why a run ended or is stuck, and what to do", kRunFolder,
      R"([RUN-DIR]
 
-Prints the state of a run and, of its newest attempt, which ranks failed, the
-first one first, and the last warnings; which hosts are suspected, with the
---exclude= flag for sbatch; and what to do. Exits as gaccd status does.
+Prints the state of a run; for its newest attempt the failed ranks, in order of
+time, and the last warnings; the suspected hosts, with the --exclude= flag for
+sbatch; and what to do. The exit codes are those of gaccd status.
 )"},
     {Verb::kExport,
      "export",
@@ -294,15 +294,15 @@ first one first, and the last warnings; which hosts are suspected, with the
 Writes the events or metrics of all attempts of a run to standard output or to
 --out=FILE, which is replaced atomically.
 
-  csv           a row an event, a column a key
+  csv           a row per event, a column per key
   chrome-trace  updates with their phases, saves, failures, for ui.perfetto.dev
   otlp-json     metrics for the otlpjsonfile receiver of OpenTelemetry
-  tensorboard   event files in the folder --out=DIR, a run for each attempt
+  tensorboard   event files in the folder --out=DIR, one run per attempt
   prometheus    metrics for the textfile collector of node_exporter; RUN-DIR may
                 be a folder of run folders. Runs that wrote nothing for a day
-                are left out. To be called once a minute, with --out=FILE.prom
-                in the folder of the collector; FILE.prom.state next to it
-                records what was read, so that only new events are
+                are omitted. Call it once a minute, with --out=FILE.prom in
+                the folder of the collector. FILE.prom.state next to it records
+                what was read, so that the next call only reads new events
 )"},
     {Verb::kReport,
      "report",
@@ -312,32 +312,31 @@ Writes the events or metrics of all attempts of a run to standard output or to
 
 Writes one HTML file about a run, live or dead, that needs no network: its state
 and the next command, its batch, curves, the time of an update by phase, slow
-ranks, attempts, goodput, checkpoints, failures, what changed between attempts,
-the job. Without --out=FILE it is report.html in RUN-DIR. For several runs, at
-most 32: a table, their curves in common charts, and the differences between
-their jobs. Prints the name of the file.
+ranks, attempts, goodput, checkpoints, failures, changes between attempts, the
+job. Without --out=FILE it is report.html in RUN-DIR. For several runs (at most
+32) it has a table, curves in common charts, and the differences between their
+jobs. Prints the name of the file.
 )"},
     {Verb::kPlot, "plot", "draw loss and metrics of a run in the terminal", kRunFolder,
      R"([RUN-DIR]
 
-Draws the training loss and every metric of evaluation over the updates, with ^
-where an attempt begins: in braille where the locale is UTF-8, else in ASCII.
+Draws the training loss and every evaluation metric over the updates, with ^
+where an attempt begins: in braille if the locale is UTF-8, otherwise in ASCII.
 )"},
     {Verb::kHelp, "help", "explain a verb (gaccd help plan) or the job text (gaccd help job)",
      kFlagsOnly,
      R"([VERB [ACTION] | job [FIELD] | man | bash]
 
-Explains a verb or the fields of the job text: all, or those of one name or
-group, gaccd help job csv. man: all of it as a manual page,
-for man -l -; bash: completion of verbs, flags and their values, for
+Explains a verb, or the fields of the job text: all, or those with one name or
+in one group, for example gaccd help job csv. man: everything as a manual page,
+for man -l -. bash: completion of verbs, flags and their values, for
   source <(gaccd help bash)
 )"},
     {Verb::kVersion, "version", "print the versions of gaccd and its libraries", kFlagsOnly,
      R"(
 
-Prints the versions of gaccd and its libraries: the one that is loaded and the
-one gaccd was compiled with. A loaded library that is older is refused when it
-is used.
+Prints the versions of gaccd and its libraries: the loaded version and the one
+that gaccd was compiled with. gaccd refuses to use a library that is older.
 )"}};
 static_assert(HasEveryVerb(kVerbs));
 
