@@ -146,7 +146,7 @@ Status ReadWords(const std::vector<std::string>& words, Flags& flags) {
                                     words[used - 1], "'; flags begin with --", example)};
 }
 
-// " (did you mean --epochs?)" of the flags of the verb; empty: none is near.
+// " (did you mean --epochs?)" from the flags of the verb; empty: none is near.
 std::string SuggestFlag(std::string_view name, Verb verb) {
   std::vector<std::string> names;
   for (const FlagRow& row : FlagTable()) {

@@ -72,7 +72,7 @@ std::string ExplainChoice(const std::string& field_name, const std::string& foun
   return StrCat(field_name, ": unknown choice ", found);
 }
 
-// What is in place of the two gaps of "<before>...<between>...<after>"; none for another text.
+// The text in the two gaps of "<before>...<between>...<after>"; none for another text.
 std::optional<std::pair<std::string, std::string>> FindTwo(std::string_view text,
                                                            std::string_view before,
                                                            std::string_view between,

@@ -30,9 +30,9 @@ struct SpeedFlag {
 // kMaxSpeed, an invalid host list, a duplicate host.
 [[nodiscard]] Result<SpeedFlag> ParseSpeedFlag(std::string_view text);
 
-// The speed of every rank; host_of[rank] is its host. Names match if one has a domain and the other
-// is its part before the first dot, if only one host has that. Empty if the flag is "measured".
-// kConfig for a host of the flag without ranks, a duplicate host, or an ambiguous name.
+// The speed of every rank; host_of[rank] is its host. A name with a domain also matches the part
+// before its first dot, if only one host has that part. Empty if the flag is "measured". kConfig
+// for a host of the flag without ranks, a duplicate host, or an ambiguous name.
 [[nodiscard]] Result<std::vector<double>> RankSpeeds(const SpeedFlag& flag,
                                                      std::span<const std::string> host_of);
 
