@@ -250,7 +250,7 @@ Result<GenerationPlace> OnlyBest(GenerationPlace place) {
 std::vector<Generation> ToRemove(const std::vector<Generation>& all,
                                  const std::vector<bool>& complete, const KeepPolicy& policy,
                                  std::int64_t epoch, const std::optional<Generation>& best) {
-  // The oldest complete generation of each `every` updates. Of equal ones the first belongs to the
+  // The oldest complete generation of each `every` updates. The first of equal ones belongs to the
   // line that continued.
   std::map<std::int64_t, Generation> milestones;
   for (std::size_t i = 0; policy.every > 0 && i < all.size(); ++i) {

@@ -1,6 +1,6 @@
 // Loads a generation on any number of ranks.
 //
-// Of S shards, rank r of W reads [S r / W, S (r + 1) / W) into its own memory and verifies every
+// Rank r of W reads shards [S r / W, S (r + 1) / W) of S into its own memory and verifies every
 // byte; the ranks together read each file once. The pieces are exchanged only after all ranks have
 // verified theirs; the caller's model is not changed before that. Adjacent shards contain adjacent
 // pieces of every sharded buffer, so a rank reads one contiguous range of it for any S and W.

@@ -336,7 +336,7 @@ for man -l -. bash: completion of verbs, flags and their values, for
      R"(
 
 Prints the versions of gaccd and its libraries: the loaded version and the one
-that gaccd was compiled with. gaccd refuses to use a library that is older.
+that gaccd was compiled with. gaccd refuses to use an older library.
 )"}};
 static_assert(HasEveryVerb(kVerbs));
 

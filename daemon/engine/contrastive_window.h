@@ -46,7 +46,7 @@ class ContrastiveWindow {
 
  private:
   [[nodiscard]] std::int64_t row() const { return 2 * model_.width; }  // elements per sample
-  // Gathers `elements` values of every sample; those of this rank are at their place.
+  // Gathers `elements` values of every sample; those of this rank are already in place.
   Status Gather(Communicator& comm, const MutableBuffer& all, std::int64_t elements) const;
 
   ContrastiveModel model_;

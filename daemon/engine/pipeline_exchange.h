@@ -87,8 +87,8 @@ class PipelineExchange {
     std::int64_t first = 0;
     std::int64_t elements = 0;
   };
-  // Gathers the range from consecutive parts, of which the first starts at `begin`. parts: by
-  // stage; own: the values of this rank's part.
+  // Gathers the range from consecutive parts; the first starts at `begin`. parts: by stage; own:
+  // the values of this rank's part.
   Status GatherParts(std::span<const Range> parts, const OwnValues& own, std::int64_t begin,
                      std::int64_t first, std::span<float> out);
 

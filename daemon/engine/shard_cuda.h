@@ -54,7 +54,7 @@ class CudaShards {
   // Gathers all parts from their owners.
   Status GatherParameters() { return Gather(parameters_, "parameters before they are gathered"); }
   Status GatherGradients() { return Gather(gradients_, "gradients before they are gathered"); }
-  // BlockSquares() of the whole gradient, of which every rank has one part.
+  // BlockSquares() of the whole gradient; every rank has one part of it.
   Status GatherSquares(const UpdateControl* control);
 
   // Copies elements [first, first + to.size()) of the whole state to the host; waits.

@@ -45,7 +45,7 @@ class UpdateGraph {
   // This rank's part of `whole` becomes its sum; the other parts are undefined.
   Status ReduceScatter(Communicator& comm, const MutableBuffer& whole,
                        std::vector<std::int64_t> counts, StreamHandle stream = {});
-  // Every rank has its part of `whole` at its place.
+  // Every rank has its part at its offset in `whole`.
   Status AllGather(Communicator& comm, const MutableBuffer& whole, std::vector<std::int64_t> counts,
                    StreamHandle stream = {});
   // From rank 0.

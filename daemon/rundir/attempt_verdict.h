@@ -84,7 +84,7 @@ inline constexpr int kMaxIdleRestarts = 3;
 //   any exit code                                SelectNextStep(code), but:
 //   with the file DONE                           done; fail if SelectNextStep(code) is fail and
 //                                                verdict.json is missing: the run rejected the job
-//   with a file DONE from before the attempt     SelectNextStep(code): more epochs were asked for
+//   with a file DONE from before the attempt     SelectNextStep(code): more epochs were requested
 //   0 without verdict.json and without DONE      requeue: srun 22.05 returns 0 if a launch fails
 //   none, and no verdict.json                    requeue: the node of the job script died
 //   any but done, with the file STOP             norequeue

@@ -123,7 +123,7 @@ double Deviation(const UpdateOutcome& actual, const UpdateOutcome& reference) {
              : std::max(of_gradient, Deviation(actual.running, reference.running));
 }
 
-// A relative deviation from 0 says nothing.
+// A relative deviation from 0 is meaningless.
 Status CheckGradient(const Gradient& gradient, std::int64_t samples) {
   if (std::ranges::any_of(gradient, [](float value) { return value != 0; })) return Status::Ok();
   return {

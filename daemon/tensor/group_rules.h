@@ -14,8 +14,8 @@ namespace gaccd {
 [[nodiscard]] bool MatchesPattern(const std::string& pattern, const std::string& name);
 
 // If several rules match a parameter, the last one that sets a value counts; values that no rule
-// sets stay as the model declares them. kConfig: a pattern matches no parameter (running
-// statistics are none), or no trainable parameter is left. tied: other names of parameters, which
+// sets stay as the model declares them. kConfig: a pattern matches no parameter (running statistics
+// are not parameters), or no trainable parameter is left. tied: other names of parameters, which
 // patterns do not match, for messages.
 Status ApplyGroupRules(const OptimizerSpec& spec, FlatLayout* layout,
                        const std::map<std::string, std::string>& tied = {});

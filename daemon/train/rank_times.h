@@ -9,7 +9,7 @@
 // The time lost to a rank in one update is its excess over the median rank:
 //
 //   busy(r) = max(data_s(r) + fwd_bwd_s(r), stopped_s(r))
-//   lost(r) = busy(r) - median of busy   for the rank with the largest busy, of equal ones the
+//   lost(r) = busy(r) - median of busy   for the rank with the largest busy, among equals the
 //                                        lowest
 //             0                          for every other rank
 //

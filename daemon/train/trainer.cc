@@ -118,7 +118,7 @@ Status Trainer::Resume(const LoadedState& state, bool in_own_folder) {
   const std::string changed = ChangedDataText(state.manifest.cursor.content, content_);
   if (!changed.empty() && comm_.rank() == 0) LogWarning(changed);
   const Job& saved = state.job;
-  // The best value over other evaluation data is no reference for the values over these.
+  // The best value over other evaluation data is not comparable with values over these.
   const std::uint64_t eval_was = state.manifest.cursor.content.eval;
   if (eval_was == 0 || content_.eval == 0 || eval_was == content_.eval) {
     best_.Restore(state.manifest.cursor.best, saved.evaluation);

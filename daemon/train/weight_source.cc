@@ -61,7 +61,7 @@ Status CheckSavedModel(const Job& saved, const WeightRequest& request, const Job
   return request.same_loss ? CheckSameModel(saved, job) : CheckSameNetwork(saved, job);
 }
 
-// Other data may be stored at another scale, so it is no error.
+// Other data may be stored at another scale, so this is not an error.
 void WarnAboutNormalize(const NormalizeSpec& trained, const NormalizeSpec& now,
                         const std::string& from) {
   const auto text = [](const NormalizeSpec& normalize) {

@@ -32,7 +32,7 @@ struct Division {
   [[nodiscard]] std::vector<int> ranks_of_nodes() const {
     return std::vector<int>(static_cast<std::size_t>(nodes), static_cast<int>(ranks_per_node));
   }
-  // Of the sums of the gradients.
+  // Limbs of the sums of the gradients.
   [[nodiscard]] std::int64_t LimbBytes(const FlatLayout& layout) const {
     return any_split ? layout.size() * static_cast<std::int64_t>(kFloatLimbs * sizeof(double)) : 0;
   }

@@ -14,7 +14,7 @@
 namespace gaccd {
 
 // The fields of `line`, as UTF-8, if it is a header: no field is a number, and not all are missing.
-// Else empty.
+// Otherwise empty.
 [[nodiscard]] std::vector<std::string> ParseHeaderLine(std::string_view line);
 
 // The index in `found` of each name in `expected`. kData with both lists if `found` is not a

@@ -39,7 +39,7 @@ class Im2col {
               std::uint16_t* columns) const;
 
  private:
-  // Of an axis: the pixel that result `at` reads by a tap, at [at * taps + tap]; -1 outside.
+  // For an axis: the pixel that result `at` reads by a tap, at [at * taps + tap]; -1 outside.
   using Pixels = std::vector<std::int64_t>;
 
   void GatherRow(const std::uint16_t* image, std::int64_t p, std::int64_t q,

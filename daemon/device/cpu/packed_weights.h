@@ -75,7 +75,7 @@ class PackedWeight {
 
  private:
   dnnl::memory packed_;
-  // Of a computed weight.
+  // For a computed weight.
   dnnl::memory plain_;
   dnnl::reorder reorder_;
   dnnl::stream stream_;

@@ -100,7 +100,7 @@ template <typename Side, typename Lanes, typename From, typename To>
 }
 
 // For each vector of `count` values, read at from(index in the square, first value) and written to
-// to(likewise). added: to every result; null: nothing.
+// to(the same). added: to every result; null: nothing.
 template <typename Side, typename From, typename To>
 [[gnu::always_inline]] inline void ForLanes(std::int64_t count, const From& from, const To& to,
                                             const float* added = nullptr) {

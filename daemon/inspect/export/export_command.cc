@@ -73,7 +73,7 @@ Result<std::vector<std::string>> RunFolders(const std::string& folder) {
   return std::move(found.folders);
 }
 
-// start: of an earlier export of this format. --out may only replace such a one.
+// start: the start of files of this format. --out may only replace such a file.
 Status CheckReplacedExport(const std::string& out, std::string_view start) {
   return out.empty() ? Status::Ok() : CheckReplaces(out, start, "an export of this format");
 }

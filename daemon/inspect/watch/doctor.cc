@@ -122,7 +122,7 @@ bool IsDiskFull(const std::string& folder) {
          std::uint64_t{info.f_bavail} * info.f_frsize < kMin;
 }
 
-// Also where the folder cannot be read.
+// True also if the folder cannot be read.
 bool HasCheckpoint(const std::string& run_dir) {
   const auto all = ListGenerations(run_dir + "/ckpt");
   return !all.ok() || std::ranges::any_of(*all, &Generation::committed);

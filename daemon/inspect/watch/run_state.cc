@@ -38,8 +38,8 @@ std::optional<double> ParseAge(const std::string& ts, WallTime now) {
   return at ? std::optional(Age(*at, now)) : std::nullopt;
 }
 
-// Where the clock of rank 0 is ahead, its time says nothing about the age, so that of the file
-// counts: a run that died would be shown as running until this clock has caught up.
+// If the clock of rank 0 is ahead, its time does not show the age, so the time of the file counts:
+// a run that died would be shown as running until this clock has caught up.
 double StatusAge(const std::string& path, const std::string& ts, WallTime now) {
   const auto at = ParseTimestamp(ts);
   struct stat info {};

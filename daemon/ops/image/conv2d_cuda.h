@@ -14,8 +14,8 @@ namespace gaccd {
 // Converts the weight [O, C / groups, KH, KW] to channels last, the layout that cuDNN reads.
 Status EnqueueChannelsLastWeight(const KernelStream& on, DType dtype, const ConvSize& size,
                                  const void* weight, void* to);
-// dweight = or += `gradient`, which is channels last and has `channels` channels, of which the
-// first are those of dweight.
+// dweight = or += the first channels of `gradient`, which is channels last and has `channels`
+// channels.
 Status EnqueueFromChannelsLast(const KernelStream& on, const ConvSize& size, const float* gradient,
                                std::int64_t channels, float* dweight, bool add);
 // Pads rows of `channels` values with zeros to rows of `padded` values. REQUIRES: `padded` is a

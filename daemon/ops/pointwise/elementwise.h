@@ -157,8 +157,8 @@ struct DropoutMask {
  private:
   [[nodiscard]] GACCD_HOST_DEVICE float Factor(std::uint32_t bits) const {
     if (spread > 0) {
-      // The middle of one of 2^23 equal parts of (-1, 1), which f32 represents, as it does 1 plus
-      // it.
+      // The middle of one of 2^23 equal parts of (-1, 1). f32 represents it, and 1 plus it,
+      // exactly.
       const auto part = static_cast<std::int32_t>(bits >> 9);
       return 1 + spread * (static_cast<float>(2 * part + 1 - (1 << 23)) * 0x1p-23F);
     }
