@@ -6,9 +6,9 @@
 //   <folder>/LATEST                                    a hint for users; never read
 //   <folder>/.owner .epoch-000007                      lease.h
 //
-// Every start of a run has a higher epoch, so a name is never reused, and if a run continued from
-// an old generation it is clear which line is current: newest means highest epoch, then step, then
-// micro-step.
+// Every start of a run has a higher epoch, so a name is never reused. If a run continued from an
+// old generation, the epoch shows which line is current: newest means highest epoch, then step,
+// then micro-step.
 #pragma once
 
 #include <cstddef>
@@ -75,9 +75,9 @@ Result<Manifest> ReadManifest(const std::string& folder, const Generation& gener
 [[nodiscard]] Status CheckComplete(const std::string& folder, const Generation& generation);
 
 // The generation with the best evaluation according to the newest readable manifest. Empty: no
-// evaluation, or that generation is missing or incomplete. Generations of a training before the
-// newest one (lease.h) are ignored if the newest one has any, as are those of a line that was given
-// up when a start went back (--resume=PATH). all: newest first.
+// evaluation, or that generation is missing or incomplete. Ignores generations of a training before
+// the newest one (lease.h) if the newest one has any, and those of a line that was given up when a
+// start went back (--resume=PATH). all: newest first.
 [[nodiscard]] std::optional<Generation> FindBest(const std::string& folder,
                                                  const std::vector<Generation>& all);
 // Whether FindBest() of the folder was saved after update `step`.
@@ -88,8 +88,8 @@ struct KeepPolicy {
   // > 0: also keeps the oldest of each `every` updates: one from [every, 2 every), one from [2
   // every, 3 every), ...; of equal updates the one with the highest epoch.
   std::int64_t every = 0;
-  // Also keeps FindBest(); with evaluation.keep_best, while that is missing as its save failed, the
-  // newest one that was the best when it was saved.
+  // Also keeps FindBest(); with evaluation.keep_best, if that is missing because its save failed,
+  // the newest one that was the best when it was saved.
   bool best = false;
 };
 

@@ -12,11 +12,11 @@
 //     names another host, last sign of life younger               refused
 //
 // A sign of life is the file's modification time, which Beat() renews; ages are measured with the
-// clock of the file server. A refused attempt is retried for a while: a killed process may hold its
-// lock a moment longer, a requeued job may meet its previous attempt, and a controller that lost
-// its state may have started one attempt twice (the same job step) and then end one. If locks do
-// not work (some Lustre and NFS mounts), two runs that start within milliseconds on different hosts
-// are not detected.
+// clock of the file server. A refused attempt is retried for a while. A killed process may hold its
+// lock a moment longer. A requeued job may meet its previous attempt. A controller that lost its
+// state may have started one attempt twice (the same job step) and then end one. If locks do not
+// work (some Lustre and NFS mounts), two runs that start within milliseconds on different hosts are
+// not detected.
 #pragma once
 
 #include <chrono>

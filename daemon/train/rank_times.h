@@ -15,15 +15,15 @@
 //
 // stopped_s counts separately, as a rank that is stopped inside the reduction delays all others.
 //
-// The window is the last kWindow updates, or more until they lasted kWindowS seconds. A rank costs
-// sum of lost(r) / sum of durations over the window. If it costs more than kShare it is slow: a
-// warning is logged, and the next one only after its cost was below kShare / 2. Updates are summed
-// in spans of kSpanS seconds, so that a window of many short updates costs no more memory than one
-// of long updates. A single pause, however long, does not make a rank slow: the span with its
-// largest loss is ignored, and kMinSpans spans must have lost more than kShare of their time to it.
-// The first updates of a run do not either: kWindow updates must be known, or kSettled updates that
-// lasted kSettledS seconds. Losses below kMinS seconds cause no warning: a rank must be slow for
-// that long, again without its largest loss.
+// The window is the last kWindow updates, or more until they lasted kWindowS seconds. The cost of a
+// rank is sum of lost(r) / sum of durations over the window. A rank whose cost exceeds kShare is
+// slow: a warning is logged, and the next one only after its cost was below kShare / 2. Updates are
+// summed in spans of kSpanS seconds, so that a window of many short updates costs no more memory
+// than one of long updates. A single pause, however long, does not make a rank slow: the span with
+// its largest loss is ignored, and in at least kMinSpans spans the loss must exceed kShare of their
+// time. The first updates of a run do not either: kWindow updates must be known, or kSettled
+// updates that lasted kSettledS seconds. Losses below kMinS seconds cause no warning: a rank must
+// be slow for that long, again without its largest loss.
 //
 // A single rank has no others to wait for, and with more than kMaxRanks ranks the control words
 // would be larger than many models: in both cases nothing is packed.

@@ -111,8 +111,8 @@ class RunCheckpointer {
   Status SavePartialUpdate(std::int64_t micro_step);
   [[nodiscard]] RunCursor Cursor() const;
   Status FinishOrTryAgain();
-  // Returns `saved`; but if the save or the wait for it was aborted (kInterrupted), because a rank
-  // was asked to stop twice, nothing waits for the disk any more, and the run ends with `kind`.
+  // Returns `saved`. But if the save or the wait for it was aborted (kInterrupted) by a second stop
+  // request, nothing waits for the disk any more, and the run ends with `kind`.
   Status GiveUpIfAsked(Status saved, const std::string& where, ErrorKind kind);
   // The agreed status of a collective call that returned `saved` on this rank: a disk failure of
   // one rank is returned on all.
