@@ -111,8 +111,9 @@ class CudaBackend final : public Backend {
   Status RecordStage();
   Status StartPipeline();
   Status UploadStageBatch(const BatchView& batch, std::int64_t micro_batch);
-  Status ReceiveMessage(Replica::Message which, const Result<MutableBuffer>& value,
-                        std::int64_t micro_batch);
+  [[nodiscard]] bool PostsGradientsEarly() const;
+  Status PostReceive(Replica::Message which, const Result<MutableBuffer>& value,
+                     std::int64_t micro_batch);
   Status SendMessage(Replica::Message which, const Result<MutableBuffer>& value);
   Status EndStage(BatchSize size, std::int64_t micro_batch, std::int64_t segment);
   Status ReduceStages(const UpdateSlot& slot);

@@ -21,7 +21,7 @@ std::int64_t LastSegment(const PipelineStage& stage) {
 }  // namespace
 
 Status CudaBackend::StartPipeline() {
-  waiter_.AlsoPoll([this] { return pipeline_->Poll(); });
+  waiter_.AddPollFunction([this] { return pipeline_->Poll(); });
   GACCD_RETURN_IF_ERROR(pipeline_->CreateStreams(context_->compute()));
   const MutableBuffer one{gradients_, 1, DType::kF32, MemoryKind::kCuda};
   GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(one, one, {context_->reduce()}));
@@ -67,10 +67,18 @@ Status CudaBackend::UploadStageBatch(const BatchView& batch, std::int64_t micro_
 
 // The host never waits for messages, also if ranks share a GPU: while it waits for its own kernels
 // it has not enqueued the receive of messages that other ranks are sending, and they wait for that.
-Status CudaBackend::ReceiveMessage(Message which, const Result<MutableBuffer>& value,
-                                   std::int64_t micro_batch) {
+Status CudaBackend::PostReceive(Message which, const Result<MutableBuffer>& value,
+                                std::int64_t micro_batch) {
   GACCD_RETURN_IF_ERROR(value.status());
-  return pipeline_->Receive(which, *value, micro_batch).status();
+  return pipeline_->Post(which, *value, micro_batch);
+}
+
+// CUDA blocks the host at some 1000 pending launches of a stream. With GPIPE the next to last stage
+// would block in its forwards, before it posts the first receive of a gradient, while the last
+// stage waits with its forwards until a gradient is sent. So it posts them with the forwards.
+bool CudaBackend::PostsGradientsEarly() const {
+  const PipelineStage& stage = *model_.stage();
+  return kept_.size() > stage.stages() - stage.stage;  // more than ONE_F_ONE_B has in flight
 }
 
 Status CudaBackend::SendMessage(Message which, const Result<MutableBuffer>& value) {
@@ -91,9 +99,16 @@ Status CudaBackend::RunStage(const BatchView& batch, std::int64_t micro_batch,
     if (micro_batch > 0 || segment > 0 || !stage.last()) return Status::Ok();
     return AddToSums(context_->compute(), control(), nullptr, nullptr, 0, /*first=*/true);
   }
-  if (segment < 2) {  // of weights: nothing is exchanged
-    const Message which = segment == 0 ? Message::kReceived : Message::kReceivedGradient;
-    GACCD_RETURN_IF_ERROR(ReceiveMessage(which, replica_->StageMessage(which, size), micro_batch));
+  const auto post = [&](Message which) {
+    return PostReceive(which, replica_->StageMessage(which, size), micro_batch);
+  };
+  if (segment == 0) {
+    GACCD_RETURN_IF_ERROR(post(Message::kReceived));
+    GACCD_RETURN_IF_ERROR(pipeline_->Await(Message::kReceived, micro_batch));
+    if (PostsGradientsEarly()) GACCD_RETURN_IF_ERROR(post(Message::kReceivedGradient));
+  } else if (segment == 1) {  // segment 2, the gradients of weights, exchanges nothing
+    if (!PostsGradientsEarly()) GACCD_RETURN_IF_ERROR(post(Message::kReceivedGradient));
+    GACCD_RETURN_IF_ERROR(pipeline_->Await(Message::kReceivedGradient, micro_batch));
   }
   GACCD_RETURN_IF_ERROR(replica_->RunStage(
       size, {.place = static_cast<std::int64_t>(place),
@@ -161,7 +176,8 @@ Result<Evaluation> CudaBackend::EvaluateStage(const BatchView& batch) {
     return replica_->StageEvaluation(which, batch.size());
   };
   GACCD_RETURN_IF_ERROR(
-      ReceiveMessage(Message::kReceived, message(Message::kReceived), /*micro_batch=*/0));
+      PostReceive(Message::kReceived, message(Message::kReceived), /*micro_batch=*/0));
+  GACCD_RETURN_IF_ERROR(pipeline_->Await(Message::kReceived, /*micro_batch=*/0));
   auto* found = results_.as<std::byte>();
   GACCD_RETURN_IF_ERROR(
       replica_->Evaluate(batch.size(), kSlot, found, pipeline_->Received(Message::kReceived, 0)));

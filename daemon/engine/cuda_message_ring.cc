@@ -18,7 +18,7 @@ Status Record(const CudaEvent& event, cudaStream_t stream) {
 Status CudaMessageRing::CreateStream() {
   // High priority: a neighbour waits for this copy, which takes much less time than its kernels.
   GACCD_ASSIGN_OR_RETURN(stream_, CudaStream::Create(CudaStream::Priority::kHigh));
-  GACCD_ASSIGN_OR_RETURN(ready_, CudaEvent::Create());
+  GACCD_ASSIGN_OR_RETURN(copied_, CudaEvent::Create());
   return Status::Ok();
 }
 
@@ -27,9 +27,11 @@ Status CudaMessageRing::Allocate(const MessageRing& size) {
   GACCD_ASSIGN_OR_RETURN(
       memory_,
       DeviceBuffer::Allocate(static_cast<std::size_t>(size.places * size.bytes), "messages"));
-  free_.resize(static_cast<std::size_t>(size.places));
-  for (CudaEvent& event : free_) {
-    GACCD_ASSIGN_OR_RETURN(event, CudaEvent::Create());
+  for (std::vector<CudaEvent>* events : {&free_, &arrived_}) {
+    events->resize(static_cast<std::size_t>(size.places));
+    for (CudaEvent& event : *events) {
+      GACCD_ASSIGN_OR_RETURN(event, CudaEvent::Create());
+    }
   }
   return Status::Ok();
 }
@@ -42,20 +44,23 @@ Status CudaMessageRing::SendFirst(const ConstBuffer& value) {
   return link_->Send(value, peer(), stream_.handle());
 }
 
-Result<const void*> CudaMessageRing::Receive(const ConstBuffer& value, std::int64_t place) {
+Status CudaMessageRing::Post(const ConstBuffer& value, std::int64_t place) {
   if (place < 0 || place >= places() || static_cast<std::int64_t>(value.bytes()) > bytes_) {
-    return Status(ErrorKind::kInternal,
-                  StrCat("message: expected at most ", bytes_, " bytes in a place below ", places(),
-                         ", found ", value.bytes(), " in ", place));
+    return {ErrorKind::kInternal,
+            StrCat("message: expected at most ", bytes_, " bytes in a place below ", places(),
+                   ", found ", value.bytes(), " in ", place)};
   }
   void* const memory = memory_.as<std::byte>() + place * bytes_;
   // An event that was never recorded counts as completed.
   GACCD_RETURN_IF_ERROR(WaitFor(free_[static_cast<std::size_t>(place)], stream_.get()));
   GACCD_RETURN_IF_ERROR(link_->Receive({memory, value.count, value.dtype, MemoryKind::kCuda},
                                        peer(), stream_.handle()));
-  GACCD_RETURN_IF_ERROR(Record(ready_, stream_.get()));
-  GACCD_RETURN_IF_ERROR(WaitFor(ready_, compute_));
-  return static_cast<const void*>(memory);
+  return Record(arrived_[static_cast<std::size_t>(place)], stream_.get());
+}
+
+Status CudaMessageRing::Await(std::int64_t place) {
+  if (places() == 0) return Status::Ok();
+  return WaitFor(arrived_[static_cast<std::size_t>(place)], compute_);
 }
 
 Status CudaMessageRing::Release(std::int64_t place) {
@@ -75,8 +80,8 @@ Status CudaMessageRing::Send(const ConstBuffer& value) {
   GACCD_RETURN_IF_ERROR(CudaStatus(
       cudaMemcpyAsync(memory, value.data, value.bytes(), cudaMemcpyDeviceToDevice, compute_),
       "copy of a message"));
-  GACCD_RETURN_IF_ERROR(Record(ready_, compute_));
-  GACCD_RETURN_IF_ERROR(WaitFor(ready_, stream_.get()));
+  GACCD_RETURN_IF_ERROR(Record(copied_, compute_));
+  GACCD_RETURN_IF_ERROR(WaitFor(copied_, stream_.get()));
   GACCD_RETURN_IF_ERROR(
       link_->Send({memory, value.count, value.dtype, MemoryKind::kCuda}, peer(), stream_.handle()));
   return Record(left, stream_.get());

@@ -2,7 +2,8 @@
 // memory. It has its own stream, so that messages travel while others are computed. A ring of
 // places is used in turn (replica/stage_messages.h). Streams wait; the host does not:
 //
-//   receive   ring: free[place] | receive | arrived      compute: arrived | kernels | free[place]
+//   receive   ring: free[place] | receive | arrived[place]
+//             compute: arrived[place] | kernels | free[place]
 //   send      compute: sent[place] | copy | copied       ring: copied | send | sent[place]
 //
 // Used by one thread.
@@ -35,9 +36,11 @@ class CudaMessageRing {
   Status ReceiveFirst(const MutableBuffer& value);
   Status SendFirst(const ConstBuffer& value);
 
-  // Enqueues the receive of value.size() elements into place `place`; work enqueued on compute
-  // afterwards sees them. Returns the memory.
-  Result<const void*> Receive(const ConstBuffer& value, std::int64_t place);
+  // Enqueues the receive of value.count elements into place `place`, which compute does not wait
+  // for. Call in the order in which the neighbour sends.
+  Status Post(const ConstBuffer& value, std::int64_t place);
+  // Work enqueued on compute afterwards sees the message that was posted for the place, if any.
+  Status Await(std::int64_t place);
   // Call after the last kernel that reads the place was enqueued on compute.
   Status Release(std::int64_t place);
   [[nodiscard]] const void* At(std::int64_t place) const {
@@ -63,10 +66,11 @@ class CudaMessageRing {
   std::unique_ptr<Communicator> link_;
   cudaStream_t compute_;
   DeviceBuffer memory_;
-  std::int64_t bytes_ = 0;       // per place
-  std::vector<CudaEvent> free_;  // by place: all readers have finished, or the message was sent
-  CudaEvent ready_;              // the newest message has arrived, or is copied
-  std::int64_t next_ = 0;        // place of the next message to send
+  std::int64_t bytes_ = 0;          // per place
+  std::vector<CudaEvent> free_;     // by place: all readers have finished, or the message was sent
+  std::vector<CudaEvent> arrived_;  // by place; of a ring that receives
+  CudaEvent copied_;                // the newest message is copied to its place
+  std::int64_t next_ = 0;           // place of the next message to send
   CudaStream stream_;
 };
 

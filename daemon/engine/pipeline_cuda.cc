@@ -80,11 +80,14 @@ Status CudaPipeline::Allocate(const StageRings& rings, UpdateGraph& graph, cudaS
   return Status::Ok();
 }
 
-Result<const void*> CudaPipeline::Receive(Message which, const ConstBuffer& value,
-                                          std::int64_t micro_batch) {
+Status CudaPipeline::Post(Message which, const ConstBuffer& value, std::int64_t micro_batch) {
   auto& ring = Ring(which);
-  if (!ring || value.count == 0) return static_cast<const void*>(nullptr);
-  return ring->Receive(value, ring->RingPlace(micro_batch));
+  return ring && value.count > 0 ? ring->Post(value, ring->RingPlace(micro_batch)) : Status::Ok();
+}
+
+Status CudaPipeline::Await(Message which, std::int64_t micro_batch) {
+  auto& ring = Ring(which);
+  return ring ? ring->Await(ring->RingPlace(micro_batch)) : Status::Ok();
 }
 
 const void* CudaPipeline::Received(Message which, std::int64_t micro_batch) const {

@@ -44,8 +44,8 @@ class CudaPipeline {
   // The message of a micro-batch, see CudaMessageRing. Does nothing if this stage has no such
   // neighbour or the message has no elements. A received message is released once no enqueued
   // kernel reads it any more.
-  Result<const void*> Receive(Replica::Message which, const ConstBuffer& value,
-                              std::int64_t micro_batch);
+  Status Post(Replica::Message which, const ConstBuffer& value, std::int64_t micro_batch);
+  Status Await(Replica::Message which, std::int64_t micro_batch);
   [[nodiscard]] const void* Received(Replica::Message which, std::int64_t micro_batch) const;
   Status Release(Replica::Message which, std::int64_t micro_batch);
   Status Send(Replica::Message which, const ConstBuffer& value);

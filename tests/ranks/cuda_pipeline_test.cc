@@ -33,6 +33,17 @@ TEST_P(CudaPipelineTest, WithDelaysAndUpdatesInFlight) {
   standin::SetDelays(0, 0);
 }
 
+// The host waits in a launch while a stream has too much work: with GPIPE in the forwards of the
+// stage before the last one, whose own forwards wait for room for gradients, and so for receives.
+TEST(CudaPipelines, HostMayWaitInLaunches) {
+  standin::SetMaxPending(8);
+  const EngineCase test{.name = "launches", .ranks = 1, .micro = 1, .target = 24, .updates = 2};
+  for (const PipelineSchedule schedule : kSchedules) {
+    for (const int stages : {2, 3}) ExpectWhole(test, stages, schedule, 1e-6, WithGradients());
+  }
+  standin::SetMaxPending(standin::kMaxPending);
+}
+
 TEST(CudaPipelines, SharingOneGpu) {
   EngineCase test{.name = "shared", .ranks = 1, .micro = 2, .target = 19, .updates = 3};
   EngineRanks ranks = WithGradients();

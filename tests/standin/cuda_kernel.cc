@@ -1,10 +1,13 @@
 // Kernels and libraries' work on a stream.
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "collectives/base/strings.h"
 #include "tests/standin/fatal.h"
 #include "tests/standin/faults.h"
 #include "tests/standin/runtime.h"
+#include "tests/standin/settings.h"
 #include "tests/standin/simt.h"
 #include "tests/standin/standin.h"
 
@@ -23,6 +26,21 @@ Allocation* Usable(const Touches& touches, int device, const char* what) {
                  allocation->device));
   }
   return allocation;
+}
+
+// Not in a capture, which runs nothing.
+void WaitForPlace(cudaStream_t handle, const char* what) {
+  for (;;) {
+    {
+      const std::lock_guard lock(Lock());
+      const Stream& stream = GetStream(handle, what);
+      if (stream.capture != nullptr || stream.worker == nullptr ||
+          stream.worker->pending() < static_cast<std::uint32_t>(MaxPending())) {
+        return;
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
 }
 
 cudaError_t EnqueueWork(cudaStream_t handle, Work work, const std::vector<Touches>& touches) {
@@ -46,6 +64,7 @@ cudaError_t Enqueue(cudaStream_t stream, const char* what, std::function<void()>
   work.kernel = true;
   work.run = std::move(run);
   CountOne(Counting().kernels);
+  WaitForPlace(stream, what);
   return Leave(EnqueueWork(stream, std::move(work), touches));
 }
 

@@ -13,6 +13,7 @@ constinit std::atomic<std::uint64_t> delay_seed{0};
 constinit std::atomic<int> delay_us{0};
 constinit std::atomic<std::uint64_t> threads_seen{0};
 constinit std::atomic<bool> is_virtual{false};
+constinit std::atomic<int> max_pending{kMaxPending};
 constinit std::atomic<std::int64_t> spent_ns{0};
 
 // splitmix64
@@ -43,6 +44,9 @@ void SetDelaySettings(std::uint64_t seed, int max_microseconds) {
   delay_seed.store(seed, std::memory_order_relaxed);
   delay_us.store(max_microseconds, std::memory_order_relaxed);
 }
+
+void SetMaxPending(int pieces) { max_pending.store(pieces, std::memory_order_relaxed); }
+int MaxPending() { return max_pending.load(std::memory_order_relaxed); }
 
 void MaybeDelay() {
   const int most = delay_us.load(std::memory_order_relaxed);

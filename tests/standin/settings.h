@@ -9,6 +9,8 @@ namespace gaccd::standin {
 void SetDelaySettings(std::uint64_t seed, int max_microseconds);
 // Waits as long as this piece of work shall be late.
 void MaybeDelay();
+// What SetMaxPending() asked for.
+int MaxPending();
 // What an event is stamped with: the time of the machine, or of the virtual clock.
 std::int64_t DeviceNanoseconds();
 // Whether the kernel that starts now on this thread runs its blocks and threads in reverse.

@@ -48,6 +48,11 @@ void FailDevice(int device, cudaError_t error);
 // and threads of some kernels run in reverse order. 0 microseconds: no delays.
 void SetDelays(std::uint64_t seed, int max_microseconds);
 
+// A call that starts a kernel waits while the stream has so many pieces of work that are not done,
+// as a real one does at some 1000.
+inline constexpr int kMaxPending = 1000;
+void SetMaxPending(int pieces);
+
 // While one lives, events are stamped with what Spend() was given in all streams, and not with the
 // machine's time: nothing sleeps, and a time that is measured does not depend on the load.
 class VirtualClock {

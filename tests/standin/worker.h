@@ -40,6 +40,10 @@ class Worker {
   void Post(Work work);
   // The thread ends after all that was posted, and deletes the worker.
   void Finish();
+  // Pieces of work that are not done. Callers must exclude each other and posters.
+  [[nodiscard]] std::uint32_t pending() const {
+    return count_ - done_.load(std::memory_order_relaxed);
+  }
   // Whether all that was posted is done; then its effects are visible.
   bool Idle();
 
