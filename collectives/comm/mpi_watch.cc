@@ -314,7 +314,7 @@ bool MpiWatch::ReportsForNode(bool second_call) const {
 
 std::vector<MissingRank> MpiWatch::QueryOtherNodes(std::vector<MissingRank> missing, bool late) {
   const Clock::time_point start = Clock::now();
-  const Clock::duration grace = deadline_.TimeToName();
+  const Clock::duration grace = deadline_.TimeToFindMissingRanks();
   const int own_node = topology_->node_of[static_cast<std::size_t>(rank_)];
   bool reported = false;
   for (;;) {

@@ -17,7 +17,7 @@ class DeviceWaiter {
   explicit DeviceWaiter(Communicator& comm) : comm_(comm) {}
   // Also polls `poll`, for other communicators. It must stay valid until the last call of the
   // functions below.
-  void AlsoPoll(std::function<Status()> poll) { also_ = std::move(poll); }
+  void AddPollFunction(std::function<Status()> poll) { also_ = std::move(poll); }
 
   // Whether `event` has completed. Returns errors of the device and of the communicator: data of an
   // aborted collective are not a result.

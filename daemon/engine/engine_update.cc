@@ -85,7 +85,7 @@ Status Engine::Begin(const UpdateSettings& settings) {
       .planned_divisor = static_cast<double>(predictions) / settings.loss_scale,
       .update = settings.update,
       .prediction_weight = static_cast<float>(weight * settings.loss_scale),
-      .outlive = options_.tolerate_nonfinite ? 1 : 0,
+      .continue_if_nonfinite = options_.tolerate_nonfinite ? 1 : 0,
       .measure_noise = settings.measure_noise ? 1 : 0};
   loss_scale_ = settings.loss_scale;
   segment_ = 0;

@@ -33,9 +33,9 @@ struct UpdateInputs {
   GroupFactors factors[kMaxOptimizerGroups]{};
   // loss scale / N, N: number of predictions of the planned samples
   float prediction_weight = 0;
-  float average_rate = 0;          // AverageRate() of this update; 0 without averages
-  std::int32_t outlive = 0;        // 1: training continues after a non-finite update
-  std::int32_t measure_noise = 0;  // 1: the reduction also sums the squares of the ranks
+  float average_rate = 0;                  // AverageRate() of this update; 0 without averages
+  std::int32_t continue_if_nonfinite = 0;  // 1: training continues after a non-finite update
+  std::int32_t measure_noise = 0;          // 1: the reduction also sums the squares of the ranks
 };
 
 // Doubles, as one reduction covers all of them: counts are exact up to 2^53.
@@ -56,7 +56,8 @@ struct UpdateVerdict {
   std::int32_t finite = 1;   // loss and gradient of this update are finite, and D > 0
   std::int32_t counted = 1;  // sums.samples == inputs.effective_batch
   // Sticky: 1 from the first update on that has a wrong sample count, or is not finite while
-  // inputs.outlive is 0. Later updates change nothing, so the parameters stay those before it.
+  // inputs.continue_if_nonfinite is 0. Later updates change nothing, so the parameters stay those
+  // before it.
   std::int32_t stopped = 0;
   std::int32_t idle = 0;  // stopped or not finite: the optimiser changes nothing
 };
@@ -87,7 +88,7 @@ GACCD_HOST_DEVICE inline void JudgeUpdate(double squares, UpdateControl* control
   verdict.gradient_scale = static_cast<float>(verdict.correction * clip);
   verdict.finite = finite ? 1 : 0;
   verdict.counted = counted ? 1 : 0;
-  if (!counted || (!finite && inputs.outlive == 0)) verdict.stopped = 1;
+  if (!counted || (!finite && inputs.continue_if_nonfinite == 0)) verdict.stopped = 1;
   verdict.idle = !finite || verdict.stopped != 0 ? 1 : 0;
 }
 

@@ -156,7 +156,7 @@ Alternatives FindAlternatives(const Plan& plan) {
   const Finder finder(plan);
   Alternatives found;
   found.divides = plan.request().target_batch % plan.pipelines() == 0;
-  found.asked_cost = finder.Cost(plan);
+  found.requested_cost = finder.Cost(plan);
   found.nodes_from = SearchFrom(plan.request().nodes);
   found.nodes_to = SearchTo(plan.request().nodes);
   found.modes = finder.Modes();

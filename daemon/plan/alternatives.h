@@ -23,7 +23,7 @@ struct Alternative {
 
 struct Alternatives {
   bool divides = false;         // the target divides evenly over the ranks
-  double asked_cost = 1;        // cost of the requested plan
+  double requested_cost = 1;    // cost of the requested plan
   std::int64_t nodes_from = 0;  // node counts in [nodes_from, nodes_to] were searched
   std::int64_t nodes_to = 0;
 

@@ -249,7 +249,7 @@ std::string WhatWouldDivide(const Plan& plan, RankKind kind) {
       StrCat("\n", Left(others ? "Other plans" : "What would make it divide", 31),
              "steps  samples      error   ", plan.uneven() ? "time" : "load", "  per rank\n");
   text += Row(StrCat(Name(plan.request().rounding), " (this plan)"), plan, plan.error_ratio(),
-              found.asked_cost);
+              found.requested_cost);
   text += ModeRows(found.modes);
   for (const Alternative& other : found.equal_loads) text += Row("without --speed", other);
   for (const Alternative& other : found.targets) {

@@ -96,7 +96,8 @@ AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
     judgement.reason = WithoutVerdict(facts);
     if (memory) judgement.reason += StrCat(": ", kMemoryText);
   }
-  if (!facts.written && !facts.said.empty()) judgement.reason += StrCat("; ", facts.said);
+  if (!facts.written && !facts.rank_error.empty())
+    judgement.reason += StrCat("; ", facts.rank_error);
   if (facts.written && judgement.exit != kOutOfMemoryExit) {
     judgement.suspect_hosts = facts.written->suspect_hosts;
   }

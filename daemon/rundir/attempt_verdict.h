@@ -60,7 +60,7 @@ struct AttemptFacts {
   std::optional<WrittenVerdict> written;
   std::optional<LastStatus> sign;
   std::string srun_errors = {};  // SrunErrors()
-  std::string said = {};         // without a verdict: the error of a rank, or where its output is
+  std::string rank_error = {};   // without a verdict: the error of a rank, or where its output is
   bool stop_file = false;
   bool done_file = false;
   bool done_is_older = false;       // the file DONE is from before this attempt

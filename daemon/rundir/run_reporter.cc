@@ -60,7 +60,7 @@ Result<std::string> RunReporter::Impl::OpenFiles(const std::string& rank_table) 
   const std::string& dir = folder->attempt_dir();
   identity.job = folder->job();
   identity.attempt = folder->attempt();
-  GACCD_RETURN_IF_ERROR(KeepSpareSpace(dir, modes.file));
+  GACCD_RETURN_IF_ERROR(ReserveDiskSpace(dir, modes.file));
   GACCD_RETURN_IF_ERROR(ReplaceFile(dir + "/ranks.tsv", rank_table, false, modes.file));
   GACCD_RETURN_IF_ERROR(
       ReplaceFile(dir + "/env.json", EnvironmentJson(::environ) + "\n", false, modes.file));
@@ -85,7 +85,7 @@ Result<std::string> RunReporter::Impl::OpenFiles(const std::string& rank_table) 
 // Otherwise an existing folder would show that the run is starting.
 void RunReporter::Impl::RecordFailedStart(const Status& why) {
   if (!folder) return;
-  FreeSpareSpace(folder->attempt_dir());
+  ReleaseDiskSpace(folder->attempt_dir());
   const Verdict verdict = MakeVerdict(why, {}, folder->attempt_dir());
   (void)WriteVerdictOnce(folder->attempt_dir(), identity, verdict, modes.file);
 }

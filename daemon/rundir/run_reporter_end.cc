@@ -89,7 +89,7 @@ void RunReporter::Impl::CloseForRankZero(const Status& outcome, FailureFacts fac
   constexpr std::chrono::milliseconds kAfterSilence{1'500};
   if (leads() || attempt_dir.empty() || !Suspects(facts, 0)) return;
   std::this_thread::sleep_for(facts.silent ? kAfterSilence : kAfterRankZero);
-  if (!IsTurnForRankZero(attempt_dir, identity.rank)) return;
+  if (!ShouldWriteVerdictForRankZero(attempt_dir, identity.rank)) return;
   AddRanksLostByPeers(attempt_dir, &facts);
   RunStatus now;
   now.identity = identity;
@@ -124,7 +124,7 @@ void RunReporter::Impl::WaitForVerdict(const FailureFacts& facts, Clock::time_po
 
 void RunReporter::Impl::CloseFiles(const Status& outcome, const FailureFacts& facts, double dur_s,
                                    Clock::time_point until) {
-  if (leads()) FreeSpareSpace(attempt_dir);
+  if (leads()) ReleaseDiskSpace(attempt_dir);
   WriteFailure(outcome, facts);  // before the others are notified and read it
   if (events) WriteVerdict(MakeRunVerdict(outcome, facts, dur_s));
   if (folder) folder->owner().Release();

@@ -14,7 +14,7 @@ std::string SpareFilePath(const std::string& attempt_dir) { return attempt_dir +
 
 }  // namespace
 
-Status KeepSpareSpace(const std::string& attempt_dir, unsigned mode) {
+Status ReserveDiskSpace(const std::string& attempt_dir, unsigned mode) {
   const std::string path = SpareFilePath(attempt_dir);
   GACCD_ASSIGN_OR_RETURN(const FileDescriptor file,
                          OpenFile(path, O_WRONLY | O_CREAT | O_TRUNC, mode));
@@ -22,7 +22,7 @@ Status KeepSpareSpace(const std::string& attempt_dir, unsigned mode) {
   return WriteAll(file.get(), std::string(kBytes, 'x'), path);
 }
 
-void FreeSpareSpace(const std::string& attempt_dir) {
+void ReleaseDiskSpace(const std::string& attempt_dir) {
   (void)::unlink(SpareFilePath(attempt_dir).c_str());
 }
 

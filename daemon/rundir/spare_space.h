@@ -9,10 +9,10 @@
 namespace gaccd {
 
 // Creates <attempt_dir>/.space, 64 KiB. kIo if the disk is full.
-[[nodiscard]] Status KeepSpareSpace(const std::string& attempt_dir, unsigned mode);
+[[nodiscard]] Status ReserveDiskSpace(const std::string& attempt_dir, unsigned mode);
 
 // Removes it. Called by the process that writes the end of the attempt: rank 0, a rank that
 // replaces it, or `gaccd verdict`. A missing file is not an error.
-void FreeSpareSpace(const std::string& attempt_dir);
+void ReleaseDiskSpace(const std::string& attempt_dir);
 
 }  // namespace gaccd

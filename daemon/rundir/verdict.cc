@@ -281,7 +281,7 @@ RunStatus WithStatusOfRankZero(RunStatus last, const std::string& path) {
 
 }  // namespace
 
-bool IsTurnForRankZero(const std::string& attempt_dir, int rank) {
+bool ShouldWriteVerdictForRankZero(const std::string& attempt_dir, int rank) {
   std::this_thread::sleep_for(kTurn * std::min(rank - 1, kMaxTurns));
   return !PathExists(attempt_dir + "/verdict.json");
 }
@@ -290,7 +290,7 @@ Status WriteVerdictForRankZero(const std::string& attempt_dir, const RunIdentity
                                RunStatus last, const Verdict& verdict, unsigned mode) {
   struct stat info {};
   if (::stat((attempt_dir + "/verdict.json").c_str(), &info) == 0) return Status::Ok();
-  FreeSpareSpace(attempt_dir);
+  ReleaseDiskSpace(attempt_dir);
   GACCD_ASSIGN_OR_RETURN(const bool there, WriteVerdictOnce(attempt_dir, who, verdict, mode));
   if (there) return Status::Ok();
   last.attempt_dir = "attempts" + attempt_dir.substr(attempt_dir.rfind('/'));

@@ -30,7 +30,7 @@ namespace gaccd {
 // Called by a rank that found rank 0 lost: waits 20 ms per lower rank, at most half a second, so
 // that on a large run not all ranks access the file server at once. false: another rank has written
 // the verdict.
-[[nodiscard]] bool IsTurnForRankZero(const std::string& attempt_dir, int rank);
+[[nodiscard]] bool ShouldWriteVerdictForRankZero(const std::string& attempt_dir, int rank);
 
 // Called by a rank that replaces rank 0, the only one that sees all others: adds the ranks named in
 // their records, unless these ranks have their own records. Reads for at most 0.7 s, as the end of
@@ -44,8 +44,9 @@ void AddRanksLostByPeers(const std::string& attempt_dir, FailureFacts* facts);
 Result<bool> WriteVerdictOnce(const std::string& attempt_dir, const RunIdentity& who,
                               const Verdict& verdict, unsigned mode);
 
-// Called after IsTurnForRankZero(): writes verdict.json and the last STATUS.json, unless another
-// rank was faster. who: this rank; last: its knowledge of the run, with the host of rank 0.
+// Called after ShouldWriteVerdictForRankZero(): writes verdict.json and the last STATUS.json,
+// unless another rank was faster. who: this rank; last: its knowledge of the run, with the host of
+// rank 0.
 Status WriteVerdictForRankZero(const std::string& attempt_dir, const RunIdentity& who,
                                RunStatus last, const Verdict& verdict, unsigned mode);
 

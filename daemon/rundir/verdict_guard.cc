@@ -141,7 +141,7 @@ void VerdictGuard::Run(const Shared& shared, int alive, pid_t launcher) {
   verdict.dur_s = SecondsSince(began);
   verdict.last_step = shared.step;
   verdict.samples_total = shared.samples;
-  FreeSpareSpace(attempt_dir);
+  ReleaseDiskSpace(attempt_dir);
   const RunIdentity who{shared.run.data(), shared.job.data(), shared.attempt, 0, host};
   [[maybe_unused]] const auto there = WriteVerdictOnce(attempt_dir, who, verdict, shared.mode);
   ::_exit(0);

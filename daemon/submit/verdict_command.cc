@@ -210,7 +210,7 @@ Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
   if (facts.written && !nodelist.empty()) {
     facts.written->suspect_hosts = SafeHosts(SlurmNames(facts.written->suspect_hosts, nodelist));
   }
-  if (!facts.written) facts.said = ReadRankError(attempt_dir);
+  if (!facts.written) facts.rank_error = ReadRankError(attempt_dir);
   const unsigned mode = AttemptFileMode(attempt_dir);
   const auto entry = std::ranges::find(facts.before, attempt.name, &LedgerEntry::attempt);
   const bool recorded = entry != facts.before.end();
@@ -223,7 +223,7 @@ Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
     judgement.reason =
         StrCat("the file system of '", attempt.run_dir, "' is full; ", judgement.reason);
   }
-  FreeSpareSpace(attempt_dir);
+  ReleaseDiskSpace(attempt_dir);
   if (!recorded) {
     const Status written =
         AppendToLedger(ledger,

@@ -16,7 +16,7 @@ std::string Describe(const TimeLost& lost, const Straggler& rank, const std::str
   char share[96];
   std::snprintf(share, sizeof share,
                 "%.0f %% of the time: the others waited for it for %.1f of the last %.1f s",
-                100 * lost.lost_s / lost.of_s, lost.lost_s, lost.of_s);
+                100 * lost.lost_s / lost.total_s, lost.lost_s, lost.total_s);
   return StrCat(
       "slow rank: rank ", rank.rank, " on ", host, " costs ", share, " (", lost.updates,
       " updates), most of it ",

@@ -87,12 +87,12 @@ void RankTimes::Record(int rank, const Loss& loss, double dur_s) {
 
 std::optional<TimeLost> RankTimes::DetectSlowRank(int rank, double dur_s) {
   Loss sum;
-  double of_s = 0;
+  double total_s = 0;
   const Span* largest = nullptr;  // the first of equal ones
   double largest_s = 0;
   int costly = 0;
   for (const Span& span : window_) {
-    of_s += span.dur_s;
+    total_s += span.dur_s;
     const auto found = span.losses.find(rank);
     if (found == span.losses.end()) continue;
     const Loss& loss = found->second;
@@ -102,18 +102,18 @@ std::optional<TimeLost> RankTimes::DetectSlowRank(int rank, double dur_s) {
     largest = &span;
     largest_s = loss.lost_s;
   }
-  if (sum.lost_s < kShare / 2 * of_s) warned_.erase(rank);
-  const double rest_s = of_s - largest->dur_s;
+  if (sum.lost_s < kShare / 2 * total_s) warned_.erase(rank);
+  const double rest_s = total_s - largest->dur_s;
   const bool slow = sum.lost_s - largest_s > kShare * rest_s && costly >= kMinSpans;
-  const bool settled = window_updates_ >= (of_s < kSettledS ? kWindow : kSettled);
+  const bool settled = window_updates_ >= (total_s < kSettledS ? kWindow : kSettled);
   if (!slow) slow_s_.erase(rank);
   if (!slow || !settled) return std::nullopt;
   if (largest != &window_.back()) slow_s_[rank] += dur_s;
   const bool noticed = std::max(rest_s, slow_s_[rank]) >= kMinS;
   if (!noticed || !warned_.insert(rank).second) return std::nullopt;
   // A stop is counted when it is detected, which may be one update later, or between two updates.
-  return TimeLost{.lost_s = std::min(sum.lost_s, of_s),
-                  .of_s = of_s,
+  return TimeLost{.lost_s = std::min(sum.lost_s, total_s),
+                  .total_s = total_s,
                   .updates = window_updates_,
                   .phase = SlowPhase(sum)};
 }

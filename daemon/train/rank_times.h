@@ -50,9 +50,9 @@ struct BusyTimes {
 
 // The cost of a rank over the window.
 struct TimeLost {
-  double lost_s = 0;  // at most of_s
-  double of_s = 0;    // duration of these updates
-  int updates = 0;    // number of updates
+  double lost_s = 0;   // at most total_s
+  double total_s = 0;  // duration of these updates
+  int updates = 0;     // number of updates
   std::string_view phase;
 };
 

@@ -113,14 +113,14 @@ Result<bool> RunCheckpointer::SaveIsDue(std::int64_t step, bool last) {
 Status RunCheckpointer::AtBoundary(std::int64_t step, bool save, bool must) {
   GACCD_RETURN_IF_ERROR(Poll());
   if (!save || !saves()) return Status::Ok();
-  return GiveUpIfAsked(AgreeOnSave(Save(must ? When::kNow : When::kWhenTheDiskAnswers)),
-                       StrCat("after update ", step), ErrorKind::kTempFail);
+  return AbortWaitIfRequested(AgreeOnSave(Save(must ? When::kNow : When::kWhenTheDiskAnswers)),
+                              StrCat("after update ", step), ErrorKind::kTempFail);
 }
 
 Status RunCheckpointer::Finish() {
   if (!saves()) return Status::Ok();
-  return GiveUpIfAsked(AgreeOnSave(FinishOrTryAgain()), "after the last update",
-                       ErrorKind::kTempFail);
+  return AbortWaitIfRequested(AgreeOnSave(FinishOrTryAgain()), "after the last update",
+                              ErrorKind::kTempFail);
 }
 
 Status RunCheckpointer::Save(When when) {
@@ -209,7 +209,7 @@ Status RunCheckpointer::Stop(const std::string& where, const StopDecision& decis
     saved = SaveAndFinish();
   }
   if (!saved.ok() && saved.kind() == ErrorKind::kInterrupted) {
-    return GiveUpIfAsked(std::move(saved), place, decision.kind);
+    return AbortWaitIfRequested(std::move(saved), place, decision.kind);
   }
   const Status status = decision.ToStatus(place, saved.ok());
   if (saved.ok()) return status;
@@ -223,7 +223,8 @@ Status RunCheckpointer::StopInside() {
       left_->decision);
 }
 
-Status RunCheckpointer::GiveUpIfAsked(Status saved, const std::string& where, ErrorKind kind) {
+Status RunCheckpointer::AbortWaitIfRequested(Status saved, const std::string& where,
+                                             ErrorKind kind) {
   if (saved.ok() || saved.kind() != ErrorKind::kInterrupted) return saved;
   Abandon();
   if (stops_ != nullptr) stops_->LimitExit(kind);

@@ -113,7 +113,7 @@ class RunCheckpointer {
   Status FinishOrTryAgain();
   // Returns `saved`. But if the save or the wait for it was aborted (kInterrupted) by a second stop
   // request, nothing waits for the disk any more, and the run ends with `kind`.
-  Status GiveUpIfAsked(Status saved, const std::string& where, ErrorKind kind);
+  Status AbortWaitIfRequested(Status saved, const std::string& where, ErrorKind kind);
   // The agreed status of a collective call that returned `saved` on this rank: a disk failure of
   // one rank is returned on all.
   Status AgreeOnSave(Status saved) const;

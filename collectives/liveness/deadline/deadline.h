@@ -30,7 +30,9 @@ class Deadline {
     return Elapsed(now) >= Share(kWaitShare);
   }
   // Time left after that for finding the missing ranks.
-  [[nodiscard]] Clock::duration TimeToName() const { return Share(kNamingShare - kWaitShare); }
+  [[nodiscard]] Clock::duration TimeToFindMissingRanks() const {
+    return Share(kNamingShare - kWaitShare);
+  }
 
   [[nodiscard]] Millis bound() const { return bound_; }
   // For waits on a condition variable; includes the pauses so far.

@@ -13,7 +13,8 @@ TEST(DeadlineTest, SplitsBound) {
   Deadline deadline(milliseconds(1000), start);
   EXPECT_FALSE(deadline.PeersAreLate(start + milliseconds(699)));
   EXPECT_TRUE(deadline.PeersAreLate(start + milliseconds(700)));
-  EXPECT_NEAR(std::chrono::duration<double>(deadline.TimeToName()).count(), 0.150, 1e-6);
+  EXPECT_NEAR(std::chrono::duration<double>(deadline.TimeToFindMissingRanks()).count(), 0.150,
+              1e-6);
 }
 
 TEST(DeadlineTest, IgnoresPauseOfProcess) {

@@ -51,13 +51,13 @@ struct Bench {
 
   // One update as the engine does it; `samples` are given to the sums, 10 are planned.
   void Update(const std::vector<float>& g, double lr, double clip, double loss = 1,
-              std::int64_t samples = 10, bool outlive = false) {
+              std::int64_t samples = 10, bool continue_if_nonfinite = false) {
     CopyToGpu(gradient.data(), g.data(), g.size() * sizeof(float));
     UpdateControl host = control.Value();
     host.inputs = {.clip_norm = clip,
                    .effective_batch = 10,
                    .planned_divisor = 10,
-                   .outlive = outlive ? 1 : 0};
+                   .continue_if_nonfinite = continue_if_nonfinite ? 1 : 0};
     optimizer->Prepare(lr, &host.inputs);
     CopyToGpu(control.data(), &host, sizeof(host));
     const GpuArray<double> loss_sum(std::vector<double>{loss});
@@ -164,7 +164,7 @@ TEST_P(OptimizerCuda, SkipsNonFiniteUpdates) {
   bad.front() = std::numeric_limits<float>::infinity();
   for (const bool finite : {true, true, false, false, true}) {
     const std::int64_t updates = bench.optimizer->updates();
-    bench.Update(finite ? good : bad, 0.1, 0, 1, 10, /*outlive=*/true);
+    bench.Update(finite ? good : bad, 0.1, 0, 1, 10, /*continue_if_nonfinite=*/true);
     EXPECT_EQ(bench.control.Value().verdict.finite, finite ? 1 : 0);
     EXPECT_EQ(bench.control.Value().verdict.stopped, 0);
     if (finite) {
@@ -178,7 +178,8 @@ TEST_P(OptimizerCuda, SkipsNonFiniteUpdates) {
     state.pop_back();
     EXPECT_EQ(state, std::vector<float>(cpu->state().begin(), cpu->state().end()));
   }
-  bench.Update(good, 0.1, 0, 1, 9, /*outlive=*/true);  // a wrong count is never outlived
+  bench.Update(good, 0.1, 0, 1, 9,
+               /*continue_if_nonfinite=*/true);  // a wrong count is never outlived
   EXPECT_EQ(bench.control.Value().verdict.stopped, 1);
   EXPECT_EQ(bench.parameters.Values(), expected);
 }

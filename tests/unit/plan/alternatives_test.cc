@@ -33,7 +33,7 @@ std::vector<std::int64_t> Requested(const std::vector<Alternative>& found, Field
 TEST(AlternativesTest, PublishedCase) {
   const Alternatives found = FindAlternatives(MakePlan(30, 8, 10, 3072));
   EXPECT_FALSE(found.divides);
-  EXPECT_EQ(found.asked_cost, 1);
+  EXPECT_EQ(found.requested_cost, 1);
   EXPECT_THAT(Requested(found.nodes, &PlanRequest::nodes), ElementsAre(16, 24, 32));
   EXPECT_THAT(Requested(found.targets, &PlanRequest::target_batch), ElementsAre(2880, 3120));
   EXPECT_THAT(Requested(found.micro_batches, &PlanRequest::micro_batch), ElementsAre(13));
@@ -49,7 +49,7 @@ TEST(AlternativesTest, PublishedCase) {
 
 TEST(AlternativesTest, CostIsRelativeToExactPlan) {
   const Alternatives found = FindAlternatives(MakePlan(30, 8, 10, 3072, Rounding::kCeil));
-  EXPECT_DOUBLE_EQ(found.asked_cost, 20.0 / 13);
+  EXPECT_DOUBLE_EQ(found.requested_cost, 20.0 / 13);
   ASSERT_EQ(found.modes.size(), 3U);
   EXPECT_TRUE(found.modes[0].plan.exact());
   EXPECT_DOUBLE_EQ(found.modes[0].cost_ratio, 1);

@@ -114,7 +114,7 @@ TEST(RankTimesTest, ReportsConstantlySlowRankOnce) {
   EXPECT_EQ(reported[0].update, 19) << "20 updates of 3 s";
   EXPECT_EQ(reported[0].rank, 2);
   EXPECT_EQ(reported[0].lost.lost_s, 2 * 20);
-  EXPECT_EQ(reported[0].lost.of_s, 3 * 20);
+  EXPECT_EQ(reported[0].lost.total_s, 3 * 20);
   EXPECT_EQ(reported[0].lost.updates, 20);
   EXPECT_EQ(reported[0].lost.phase, "data");
 }
@@ -233,7 +233,7 @@ TEST(RankTimesTest, ReportsRankStoppedEveryHundredUpdates) {
   ASSERT_EQ(reported.size(), 1U);
   EXPECT_EQ(reported[0].rank, 2);
   EXPECT_EQ(reported[0].lost.phase, "stopped");
-  EXPECT_NEAR(reported[0].lost.lost_s / reported[0].lost.of_s, 0.7, 0.05);
+  EXPECT_NEAR(reported[0].lost.lost_s / reported[0].lost.total_s, 0.7, 0.05);
   // One pause of 0.7 s in ten seconds is none.
   EXPECT_TRUE(Train(4000, [](int update, auto& times) {
                 for (auto& one : times) one.compute_s = 0.003;
@@ -248,14 +248,14 @@ TEST(RankTimesTest, LostTimeIsAtMostUpdateTime) {
     times[2].stopped_s = 5;
   });
   ASSERT_EQ(reported.size(), 1U);
-  EXPECT_EQ(reported[0].lost.of_s, 3 * 20);
+  EXPECT_EQ(reported[0].lost.total_s, 3 * 20);
   EXPECT_EQ(reported[0].lost.lost_s, 2 * 20);
   const auto mostly = Train(30, [](int, auto& times) {
     for (auto& one : times) one.compute_s = 3;
     times[2].stopped_s = 8;
   });
   ASSERT_EQ(mostly.size(), 1U);
-  EXPECT_EQ(mostly[0].lost.lost_s, mostly[0].lost.of_s) << "5 s of every 3";
+  EXPECT_EQ(mostly[0].lost.lost_s, mostly[0].lost.total_s) << "5 s of every 3";
 }
 
 TEST(RankTimesTest, CountsTimeOfStoppedRank) {
