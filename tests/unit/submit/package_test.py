@@ -3,6 +3,8 @@
   package_test.py GACCD
 """
 
+import contextlib
+import io
 import os
 import pathlib
 import subprocess
@@ -116,6 +118,28 @@ class Package(unittest.TestCase):
         with self.assertRaisesRegex(gaccd.RunFailed, "job 17 is CANCELLED"):
             run.result(timeout=0)
 
+    def test_warnings_of_a_submission_are_shown(self):
+        self.submit()
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.submit(values={"optimizer.lr": 0.5})
+        self.assertIn("it will use the new job text, too", said.getvalue())
+
+    def test_a_relative_program_starts_at_this_folder(self):
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.dir)
+        (self.bin / "mine").symlink_to(GACCD)
+        (self.dir / "below").mkdir()
+        run = gaccd.submit(JOB, "a", nodes=1, gpus_per_node=1, target_batch=64, cwd="below", gaccd="bin/mine")
+        self.assertEqual((run.folder, run.state()), (self.dir / "below/runs/a", "submitted"))
+
+    def test_other_letters_are_read_in_the_locale_c(self):
+        code = "import gaccd, sys; print(gaccd.Run(*sys.argv[1:]).state())"
+        folder = gaccd.submit(JOB, "\u00fc", nodes=1, gpus_per_node=1, target_batch=64, cwd=self.dir, gaccd=GACCD).folder
+        done = subprocess.run([sys.executable, "-Bc", code, folder, GACCD], capture_output=True, text=True, timeout=60,
+                              env={**os.environ, "PYTHONPATH": str(PACKAGE), "LC_ALL": "C", "PYTHONUTF8": "0",
+                                   "PYTHONCOERCECLOCALE": "0"})
+        self.assertEqual((done.stdout, done.returncode), ("submitted\n", 0), done.stderr)
+
     def test_a_sweep_is_a_list_of_runs(self):
         runs = gaccd.sweep(JOB, "lr", nodes=1, gpus_per_node=1, target_batch=64, cwd=self.dir, gaccd=GACCD,
                            values={"optimizer.lr": [0.1, 0.01], "seed": [1, 2]})
@@ -132,6 +156,7 @@ class Package(unittest.TestCase):
         for more, kind, text in (({"sbatch": "-p"}, TypeError, "sbatch: expected a list, found the text '-p'"),
                                  ({"flags": "--dry-run"}, TypeError, "flags: expected a list"),
                                  ({"flags": ["--dry-run"]}, ValueError, "found --dry-run, which submits nothing"),
+                                 ({"flags": ["-dry_run=true"]}, ValueError, "found -dry_run=true, which submits"),
                                  ({"sbatch": ["--test-only"]}, ValueError, "found --test-only")):
             with self.assertRaisesRegex(kind, text):
                 self.submit(**more)

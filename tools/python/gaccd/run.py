@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any, Iterator, Sequence, Union
@@ -33,14 +34,23 @@ class RunFailed(Exception):
         self.status = status
 
 
-def call(command: Sequence[str], codes: Sequence[int] = (0,), cwd: PathLike | None = None) -> str:
-    """Returns the standard output of a program; GaccdError if its exit code is not in `codes`."""
-    if shutil.which(command[0]) is None:
-        raise GaccdError(command, NO_PROGRAM, f"expected the program {command[0]!r} on the PATH or as a path to it (argument gaccd=), "
-                                              f"found none on {socket.gethostname()}")
-    done = subprocess.run(command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+def call(command: Sequence[str], codes: Sequence[int] = (0,), cwd: PathLike | None = None,
+         show_warnings: bool = False) -> str:
+    """Returns the standard output of a program; GaccdError if its exit code is not in `codes`. show_warnings: copies
+    what it wrote to standard error to this program's."""
+    program = shutil.which(command[0])
+    if program is None:
+        raise GaccdError(command, NO_PROGRAM,
+                         f"expected the program {command[0]!r} on the PATH or as a path to it (argument gaccd=), "
+                         f"found none on {socket.gethostname()}")
+    # A relative path starts at this program's folder, not at `cwd`. Without surrogateescape a folder with other letters
+    # than ASCII could not be read in the locale C.
+    done = subprocess.run([os.path.abspath(program), *command[1:]], cwd=cwd, text=True, errors="surrogateescape",
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     if done.returncode not in codes:
         raise GaccdError(command, done.returncode, done.stderr)
+    if show_warnings:
+        sys.stderr.write(done.stderr)
     return done.stdout
 
 

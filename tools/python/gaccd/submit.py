@@ -37,7 +37,8 @@ def _check_words(flags: Sequence[str], sbatch: Sequence[str]) -> None:
         if isinstance(words, str):
             raise TypeError(f"{name}: expected a list, found the text {words!r}")
     for word in (*flags, *sbatch):
-        if word.split("=")[0] in ("--dry-run", "--test-only"):
+        # gaccd reads -dry_run as --dry-run.
+        if word.startswith("-") and word.split("=")[0].lstrip("-").replace("_", "-") in ("dry-run", "test-only"):
             raise ValueError(f"expected flags of a submission, found {word}, which submits nothing: see gaccd submit")
 
 
@@ -47,7 +48,7 @@ def _submit(job: PathLike, run: str, sets: Sequence[str], flags: Sequence[str], 
     command = [gaccd, "submit", "--format=json", f"--job={os.fspath(job)}", f"--run={run}"]
     command += [f"--{name.replace('_', '-')}={_text(value)}" for name, value in options.items() if value is not None]
     command += [*sets, *flags, "--", *sbatch]
-    return [Run(one["folder"], gaccd) for one in json_lines(call(command, cwd=cwd))]
+    return [Run(one["folder"], gaccd) for one in json_lines(call(command, cwd=cwd, show_warnings=True))]
 
 
 def submit(job: PathLike, run: str, *, nodes: int, target_batch: int | None = None, gpus_per_node: int | None = None,
@@ -58,7 +59,7 @@ def submit(job: PathLike, run: str, *, nodes: int, target_batch: int | None = No
     """Plans and submits a training; its folder is runs/RUN below `cwd`.
 
     values: fields of the job by name, {"optimizer.lr": 0.1}. flags: additional flags of `gaccd train`; sbatch: of
-    sbatch. GaccdError if gaccd or SLURM reports an error.
+    sbatch. Its warnings go to standard error. GaccdError if gaccd or SLURM reports an error.
     """
     sets = _sets({name: _text(value) for name, value in (values or {}).items()}, target_batch)
     (new,) = _submit(job, run, sets, flags, sbatch, cwd, gaccd, nodes=nodes, target_batch=target_batch,
