@@ -85,6 +85,12 @@ class Quickstart(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertIn("Events: my run/attempts/001/events.jsonl\n", done.stdout)
 
+    def test_help_installs_and_builds_nothing(self):
+        for flag in ("--help", "-h"):
+            done = self.start(flag)
+            self.assertEqual((done.returncode, "From a fresh clone" in done.stdout), (0, True), flag)
+            self.assertFalse((self.dir / "configured").exists(), flag)
+
     def test_says_what_is_missing(self):
         for flags, folder in (([], "runs/"), (["--run-dir=gone"], "gone")):
             done = self.start(*flags, NO_EVENTS="1")
