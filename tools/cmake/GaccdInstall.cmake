@@ -21,7 +21,7 @@ find_program(GACCD_GZIP gzip REQUIRED)
 string(TIMESTAMP now "%a, %d %b %Y %H:%M:%S +0000" UTC)  # of SOURCE_DATE_EPOCH, where it is set
 file(WRITE "${made}.changelog" "gaccd (${PROJECT_VERSION}) unstable; urgency=medium
 
-  * What is new: CHANGELOG.md next to this file.
+  * What is new: daemon/CHANGELOG.md below this folder.
 
  -- ${maintainer}  ${now}
 ")
@@ -32,8 +32,12 @@ install(FILES "${made}.changelog.gz" DESTINATION "${doc}" RENAME changelog.gz)
 install(FILES "${CMAKE_CURRENT_LIST_DIR}/copyright" DESTINATION "${doc}")
 install(FILES "${made}.bash" DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" RENAME gaccd)
 # The pages keep their folders, so that links between them resolve.
-install(FILES README.md daemon/CHANGELOG.md DESTINATION "${doc}")
+install(FILES README.md DESTINATION "${doc}")
+install(FILES daemon/CHANGELOG.md daemon/GLOSSARY.md DESTINATION "${doc}/daemon")
 install(FILES slurm/OPERATORS.md slurm/COMING_FROM.md DESTINATION "${doc}/slurm")
+install(FILES tools/python/README.md DESTINATION "${doc}/tools/python")
+install(FILES tools/bench/README.md DESTINATION "${doc}/tools/bench")
+install(FILES tools/dashboards/README.md DESTINATION "${doc}/tools/dashboards")
 install(DIRECTORY daemon/docs DESTINATION "${doc}/daemon")
 install(FILES daemon/inspect/report/report.png DESTINATION "${doc}/daemon/inspect/report")
 install(PROGRAMS slurm/launch DESTINATION "${share}/slurm")

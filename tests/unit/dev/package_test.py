@@ -3,6 +3,7 @@
 
 import gzip
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -76,6 +77,15 @@ class PackageTest(unittest.TestCase):
         self.assertEqual(output(sys.executable, "-Bc", "import gaccd; print(gaccd.submit.__name__)", env=python),
                          "submit\n")
         self.assertNotIn("__pycache__", output("dpkg-deb", "-c", self.package))
+
+    def test_links_of_the_pages_for_users_resolve(self):
+        doc = self.share / "doc/gaccd"
+        for name in ("README.md", "daemon/CHANGELOG.md", "daemon/docs/README.md", "daemon/docs/slurm.md",
+                     "daemon/docs/trust.md", "daemon/docs/own_models.md", "slurm/OPERATORS.md"):
+            page = doc / name
+            for link in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+                if "://" not in link:
+                    self.assertTrue((page.parent / link).exists(), f"{name}: {link}")
 
     @unittest.skipUnless(shutil.which("lintian"), "no lintian")
     def test_debian_finds_no_error(self):
