@@ -387,8 +387,9 @@ std::string JobSelftestText(const JobSelftest& test) {
                         : "";
   std::string text =
       StrCat("selftest of the job: ", test.model, "\n", plan.world(), " ranks", pipelines,
-             " as threads, ", plan.accum_steps(), " micro-steps, ", plan.effective_batch(),
-             " samples\n", "gradient", test.has_statistics ? " and running statistics" : "",
+             " as threads on the CPU in f32, ", plan.accum_steps(), " micro-steps, ",
+             plan.effective_batch(), " samples\n", "gradient",
+             test.has_statistics ? " and running statistics" : "",
              " of the first update against one big batch on one rank: |g - g_ref| / |g_ref|\n\n");
   const auto add = [&](const std::string& name, double deviation, const char* verdict) {
     char line[96];

@@ -74,9 +74,10 @@ std::string SelftestText(const PlanRequest& request, const std::vector<SelftestC
     tolerance = std::max(tolerance, test.tolerance());
   }
   if (!passed) return text + "\nselftest FAILED\n";
-  char verdict[80];
+  char verdict[100];
   std::snprintf(verdict, sizeof verdict,
-                "\nselftest passed: every mode is right to %.2g, every mistake is caught\n",
+                "\nselftest passed: every mode is right to %.2g, every mistake that has an effect "
+                "is caught\n",
                 tolerance);
   return text + verdict;
 }

@@ -95,6 +95,8 @@ TEST(SelftestCase, ToleranceGrowsWithMicroSteps) {
   EXPECT_FALSE(test.mean_of_means_shows());
   EXPECT_TRUE(test.passed());
   EXPECT_THAT(SelftestText(plan->request(), {test}), testing::HasSubstr("1.7e-06 small"));
+  EXPECT_THAT(SelftestText(plan->request(), {test}),
+              testing::EndsWith("every mistake that has an effect is caught\n"));
   SelftestCase bad = test;
   bad.right = 2e-5;
   EXPECT_FALSE(bad.passed());
@@ -136,6 +138,7 @@ TEST(JobSelftest, DetectsEveryBatchNormMistake) {
     EXPECT_LT(mistake.deviation, 100) << mistake.name;
   }
   EXPECT_THAT(JobSelftestText(test), testing::HasSubstr("gradient and running statistics of"));
+  EXPECT_THAT(JobSelftestText(test), testing::HasSubstr("as threads on the CPU in f32, "));
 }
 
 TEST(JobSelftest, CountsOtherBits) {
