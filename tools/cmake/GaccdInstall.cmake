@@ -48,6 +48,11 @@ install(PROGRAMS tools/prepare DESTINATION "${share}/tools")
 install(FILES tools/own_python.py DESTINATION "${share}/tools")
 install(DIRECTORY tools/python/gaccd DESTINATION lib/python3/dist-packages
   FILES_MATCHING PATTERN "*.py" PATTERN py.typed PATTERN __pycache__ EXCLUDE)
+# With a umask of 077 only who installs could enter gaccd's own folders, also those of a package.
+install(CODE "foreach(own ${share} ${doc} lib/python3/dist-packages/gaccd)
+  file(CHMOD_RECURSE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/\${own}\" DIRECTORY_PERMISSIONS
+    OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+endforeach()")
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_CONTACT "${maintainer}")

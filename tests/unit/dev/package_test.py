@@ -34,7 +34,7 @@ class PackageTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = Path(folder.name)
-        output("cpack", "-G", "DEB", "-B", cls.folder, cwd=BUILD)
+        output("cpack", "-G", "DEB", "-B", cls.folder, cwd=BUILD, umask=0o077)
         cls.package, = cls.folder.glob("gaccd_*_*.deb")
         cls.root = cls.folder / "root"
         output("dpkg-deb", "-x", cls.package, cls.root)
@@ -77,6 +77,11 @@ class PackageTest(unittest.TestCase):
         self.assertEqual(output(sys.executable, "-Bc", "import gaccd; print(gaccd.submit.__name__)", env=python),
                          "submit\n")
         self.assertNotIn("__pycache__", output("dpkg-deb", "-c", self.package))
+
+    def test_everybody_may_read_it_whatever_the_umask(self):
+        for line in output("dpkg-deb", "-c", self.package).splitlines():
+            if "gaccd" in line:  # dpkg leaves folders alone that are there, such as /usr
+                self.assertRegex(line, "^(drwxr-xr-x|-rw[x-]r-[x-]r-[x-]) ")
 
     def test_links_of_the_pages_for_users_resolve(self):
         doc = self.share / "doc/gaccd"
