@@ -10,6 +10,13 @@
 #include "collectives/base/strings.h"
 
 namespace gaccd {
+namespace {
+
+constexpr const char* kHardwareQueues = "CUDA_DEVICE_MAX_CONNECTIONS";
+// Streams of a pipeline stage: compute, copies, sums, and one per message ring; and the default.
+constexpr int kStageStreams = 8;
+
+}  // namespace
 
 std::vector<int> NcclRoots(int ranks, int ranks_per_root) {
   const int roots = (ranks + ranks_per_root - 1) / ranks_per_root;
@@ -21,7 +28,17 @@ std::vector<int> NcclRoots(int ranks, int ranks_per_root) {
   return first;
 }
 
-EnvironmentSettings NcclSettings() { return {{"NCCL_RAS_ENABLE", "0"}, {"NCCL_WIN_ENABLE", "0"}}; }
+EnvironmentSettings NcclSettings() {
+  return {{"NCCL_RAS_ENABLE", "0"}, {"NCCL_WIN_ENABLE", "0"}, {kHardwareQueues, "32"}};
+}
+
+std::string FewHardwareQueues(const Environment& env) {
+  const auto set = env(kHardwareQueues);
+  const auto queues = set ? ToNumber<int>(*set) : std::nullopt;
+  if (!queues || *queues >= kStageStreams) return {};
+  return StrCat(kHardwareQueues, ": expected at least ", kStageStreams, " for a pipeline, found ",
+                *queues, ": messages between stages may wait for each other for ever");
+}
 
 int NcclMaxCtas(const Environment& env) {
   const int ctas = ToNumber<int>(env("NCCL_MAX_CTAS").value_or("")).value_or(0);

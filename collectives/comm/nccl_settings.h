@@ -22,8 +22,13 @@ inline constexpr int kNcclRanksPerRoot = 64;
 using EnvironmentSettings = std::vector<std::pair<std::string, std::string>>;
 
 // For every run: disables NCCL's RAS service, which would listen on a port without authentication,
-// and symmetric windows (NcclOptions::windows).
+// and symmetric windows (NcclOptions::windows); and as many hardware queues for the streams of CUDA
+// as it allows. With its default of 8 streams share queues, where a message that waits for its
+// receiver delays the messages and kernels behind it, on which the receiver may wait.
 [[nodiscard]] EnvironmentSettings NcclSettings();
+// A warning for pipelines if the user has set fewer hardware queues than a stage has streams, as
+// scripts for Megatron do; otherwise empty.
+[[nodiscard]] std::string FewHardwareQueues(const Environment& env);
 // Maximum number of multiprocessors per collective (an H200 has 132). More do not increase the
 // bandwidth, and leave fewer for the kernels of the backward pass.
 inline constexpr int kNcclMaxCtas = 16;

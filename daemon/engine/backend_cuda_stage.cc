@@ -2,8 +2,12 @@
 // in_flight from its forward to the last part of its backward, which is enqueued before the forward
 // of the next micro-batch that uses the place.
 #include <algorithm>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "collectives/base/environment.h"
+#include "collectives/comm/nccl_settings.h"
 #include "daemon/engine/backend_cuda.h"
 #include "daemon/optim/digest.h"
 
@@ -22,6 +26,9 @@ std::int64_t LastSegment(const PipelineStage& stage) {
 
 Status CudaBackend::StartPipeline() {
   waiter_.AddPollFunction([this] { return pipeline_->Poll(); });
+  if (std::string few = FewHardwareQueues(ProcessEnvironment()); !few.empty()) {
+    context_->AddWarning(std::move(few));
+  }
   GACCD_RETURN_IF_ERROR(pipeline_->CreateStreams(context_->compute()));
   const MutableBuffer one{gradients_, 1, DType::kF32, MemoryKind::kCuda};
   GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(one, one, {context_->reduce()}));

@@ -12,6 +12,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::Pair;
 
 Environment Variables(const std::map<std::string, std::string>& variables) {
@@ -47,6 +48,17 @@ TEST(NcclRoots, PartsAreAtMostRequestedSize) {
 
 TEST(NcclSettings, DisablesOpenServices) {
   EXPECT_THAT(NcclSettings(), Contains(Pair("NCCL_RAS_ENABLE", "0")));
+}
+
+TEST(NcclSettings, StreamsHaveHardwareQueuesOfTheirOwn) {
+  EXPECT_THAT(NcclSettings(), Contains(Pair("CUDA_DEVICE_MAX_CONNECTIONS", "32")));
+  const auto warning = [](const std::string& queues) {
+    return FewHardwareQueues(Variables({{"CUDA_DEVICE_MAX_CONNECTIONS", queues}}));
+  };
+  EXPECT_EQ(FewHardwareQueues(Variables({})), "");
+  EXPECT_EQ(warning("8"), "");
+  EXPECT_EQ(warning("x"), "");
+  EXPECT_THAT(warning("1"), HasSubstr("expected at least 8 for a pipeline, found 1"));
 }
 
 TEST(NcclSettings, DeterministicUsesOneAlgorithmWithoutSwitchSums) {

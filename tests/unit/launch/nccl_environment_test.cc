@@ -12,7 +12,7 @@ namespace gaccd {
 namespace {
 
 constexpr const char* kVariables[] = {"NCCL_RAS_ENABLE", "NCCL_ALGO", "NCCL_NVLS_ENABLE",
-                                      "NCCL_HOSTID"};
+                                      "NCCL_HOSTID", "CUDA_DEVICE_MAX_CONNECTIONS"};
 
 std::string Variable(const char* name) {
   const char* value = std::getenv(name);
