@@ -24,15 +24,10 @@ Result<std::optional<Chosen>> Choose(CudaContext& context, const MatmulCudaSpec&
   return std::optional<Chosen>(Chosen{std::move(product), *algorithm});
 }
 
-// Number of terms for which no library has been seen to leave out any: a multiple of the k of its
-// tiles.
-constexpr std::int64_t kWholeTiles = 64;
-
 // Whether C = A^T B, a weight gradient, can be computed as two products: all terms except the last
 // few, plus the last ones. Their rows of A and B are contiguous.
 bool CanSplitInTwo(const MatmulCudaSpec& spec) {
-  return spec.transpose_a && !spec.transpose_b && spec.c == DType::kF32 && !spec.writes_sums() &&
-         spec.k > kWholeTiles && spec.k % kWholeTiles != 0;
+  return MayLoseLastTerms(spec) && !spec.transpose_b && !spec.writes_sums();
 }
 
 }  // namespace

@@ -55,6 +55,16 @@ struct MatmulCudaSpec {
   }
 };
 
+// Number of terms for which no library has been seen to leave out any: a multiple of the k of its
+// tiles.
+inline constexpr std::int64_t kWholeTiles = 64;
+// Whether this is a weight gradient of another number of terms: then only a trial shows whether an
+// algorithm adds the last ones.
+[[nodiscard]] inline bool MayLoseLastTerms(const MatmulCudaSpec& spec) {
+  return spec.transpose_a && spec.c == DType::kF32 && spec.k > kWholeTiles &&
+         spec.k % kWholeTiles != 0;
+}
+
 // "product [32, 784] x [784, 512]: A bf16, B bf16 transposed, C bf16, bias, ReLU"
 [[nodiscard]] std::string ToText(const MatmulCudaSpec& spec);
 

@@ -69,6 +69,7 @@ Result<Choice> Choose(CublasLtProduct& product) {
   Result<MatmulTrial> trial = MatmulTrial::Create(product);
   if (!trial.ok() && trial.status().kind() == ErrorKind::kOs) {
     context.choices().AddWarning(StrCat(ToText(spec), ": not tried: ", trial.status().message()));
+    if (MayLoseLastTerms(spec)) return Choice{};
     return Choice{MatmulChoice{.spec = spec, .algorithm = candidates.front()}, Source::kUntimed};
   }
   if (!trial.ok()) return trial.status();

@@ -16,8 +16,8 @@ namespace gaccd {
 //   4. the fastest sound one offered, timed on random data as a graph, as in the engine.
 // 2, 3 and 4 run it at least once, on memory that is freed before the return, so that cuBLASLt
 // loads everything before a capture. If that memory is not free, the first one offered is used
-// untested, with a warning in MatmulChoices. Empty if none is offered or none is sound. Waits for
-// the GPU.
+// untested, with a warning in MatmulChoices, unless MayLoseLastTerms(). Empty if none is offered,
+// none is sound, or an untested one might lose terms. Waits for the GPU.
 Result<std::optional<cublasLtMatmulAlgo_t>> ChooseAlgorithm(CublasLtProduct& product);
 
 }  // namespace gaccd

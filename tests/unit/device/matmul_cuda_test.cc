@@ -387,6 +387,18 @@ TEST_F(MatmulCudaTest, UsesFirstAlgorithmWithoutMemoryForTrial) {
   EXPECT_EQ(context_->choices().timed(), 0);
 }
 
+// Its last terms would be those of samples.
+TEST_F(MatmulCudaTest, SplitsWeightGradientWithoutMemoryForTrial) {
+  context_.reset();
+  standin::Reset({.memory_bytes = CudaContext::kWorkspaceBytes + (1 << 20)});
+  context_ = MakeContext({});
+  MatmulCudaSpec gradient{.m = 512, .n = 512, .k = 512, .transpose_a = true};
+  EXPECT_NE(MatmulCuda::TryPrepare(*context_, gradient).value(), nullptr);
+  gradient.k += 8;
+  EXPECT_EQ(MatmulCuda::TryPrepare(*context_, gradient).value(), nullptr);
+  EXPECT_OK(MatmulCuda::Prepare(*context_, gradient));
+}
+
 TEST_F(MatmulCudaTest, NoMemoryForWorkspaceIsAnError) {
   context_.reset();
   standin::Reset({.memory_bytes = 1 << 20});
