@@ -111,7 +111,8 @@ class CudaBackend final : public Backend {
   Status RecordStage();
   Status StartPipeline();
   Status UploadStageBatch(const BatchView& batch, std::int64_t micro_batch);
-  [[nodiscard]] bool PostsGradientsEarly() const;
+  Status PostGradients(std::int64_t micro_batch);
+  Status PostGradientsOfForwards(std::int64_t micro_batch);
   Status PostReceive(Replica::Message which, const Result<MutableBuffer>& value,
                      std::int64_t micro_batch);
   Status SendMessage(Replica::Message which, const Result<MutableBuffer>& value);
@@ -198,7 +199,8 @@ class CudaBackend final : public Backend {
   // update that runs segment by segment: its micro-batches; pipeline stage: the micro-batches in
   // flight
   std::vector<BatchSize> kept_;
-  std::vector<int> kept_slots_;  // input slots of `kept_`, segment by segment only
+  std::int64_t posted_gradients_ = 0;  // of a stage's micro-batches in this update
+  std::vector<int> kept_slots_;        // input slots of `kept_`, segment by segment only
   std::optional<BatchUploads> uploads_;
   std::optional<CudaSlots> slots_;
 };

@@ -80,12 +80,29 @@ Status CudaBackend::PostReceive(Message which, const Result<MutableBuffer>& valu
   return pipeline_->Post(which, *value, micro_batch);
 }
 
-// CUDA blocks the host at some 1000 pending launches of a stream. With GPIPE the next to last stage
-// would block in its forwards, before it posts the first receive of a gradient, while the last
-// stage waits with its forwards until a gradient is sent. So it posts them with the forwards.
-bool CudaBackend::PostsGradientsEarly() const {
+// Posts the receives of the gradients of all micro-batches up to this one.
+Status CudaBackend::PostGradients(std::int64_t micro_batch) {
+  for (; posted_gradients_ <= micro_batch; ++posted_gradients_) {
+    const BatchSize size = kept_[static_cast<std::size_t>(posted_gradients_) % kept_.size()];
+    if (size.samples == 0) continue;
+    constexpr Message kWhich = Message::kReceivedGradient;
+    GACCD_RETURN_IF_ERROR(
+        PostReceive(kWhich, replica_->StageMessage(kWhich, size), posted_gradients_));
+  }
+  return Status::Ok();
+}
+
+// With GPIPE the next to last stage has many forwards before its first backward. CUDA blocks the
+// host at some 1000 pending launches of a stream: in these forwards, while the last stage waits
+// until a gradient is received before it computes the next ones. So the receive of gradient i is
+// posted after forward i + kAhead. This is early enough, as the places of the rings let forward i +
+// 5 run before gradient i is received; and late enough for the deadline of the receive, which
+// begins when forward i + kAhead is done.
+Status CudaBackend::PostGradientsOfForwards(std::int64_t micro_batch) {
+  constexpr std::int64_t kAhead = 2;
   const PipelineStage& stage = *model_.stage();
-  return kept_.size() > stage.stages() - stage.stage;  // more than ONE_F_ONE_B has in flight
+  const bool early = stage.stage + 2 == stage.stages() && kept_.size() > kAhead;
+  return early ? PostGradients(micro_batch - kAhead) : Status::Ok();
 }
 
 Status CudaBackend::SendMessage(Message which, const Result<MutableBuffer>& value) {
@@ -97,6 +114,7 @@ Status CudaBackend::RunStage(const BatchView& batch, std::int64_t micro_batch,
                              std::int64_t segment) {
   const PipelineStage& stage = *model_.stage();
   if (segment == 1 && stage.last()) return Status::Ok();  // done with the forward
+  if (segment == 0 && micro_batch == 0) posted_gradients_ = 0;
   if (segment == 0) GACCD_RETURN_IF_ERROR(UploadStageBatch(batch, micro_batch));
   const auto place = static_cast<std::size_t>(micro_batch) % kept_.size();
   const BatchSize size = kept_[place];
@@ -106,15 +124,12 @@ Status CudaBackend::RunStage(const BatchView& batch, std::int64_t micro_batch,
     if (micro_batch > 0 || segment > 0 || !stage.last()) return Status::Ok();
     return AddToSums(context_->compute(), control(), nullptr, nullptr, 0, /*first=*/true);
   }
-  const auto post = [&](Message which) {
-    return PostReceive(which, replica_->StageMessage(which, size), micro_batch);
-  };
   if (segment == 0) {
-    GACCD_RETURN_IF_ERROR(post(Message::kReceived));
-    GACCD_RETURN_IF_ERROR(pipeline_->Await(Message::kReceived, micro_batch));
-    if (PostsGradientsEarly()) GACCD_RETURN_IF_ERROR(post(Message::kReceivedGradient));
+    constexpr Message kWhich = Message::kReceived;
+    GACCD_RETURN_IF_ERROR(PostReceive(kWhich, replica_->StageMessage(kWhich, size), micro_batch));
+    GACCD_RETURN_IF_ERROR(pipeline_->Await(kWhich, micro_batch));
   } else if (segment == 1) {  // segment 2, the gradients of weights, exchanges nothing
-    if (!PostsGradientsEarly()) GACCD_RETURN_IF_ERROR(post(Message::kReceivedGradient));
+    GACCD_RETURN_IF_ERROR(PostGradients(micro_batch));
     GACCD_RETURN_IF_ERROR(pipeline_->Await(Message::kReceivedGradient, micro_batch));
   }
   GACCD_RETURN_IF_ERROR(replica_->RunStage(
@@ -134,6 +149,7 @@ Status CudaBackend::EndStage(BatchSize size, std::int64_t micro_batch, std::int6
     const Message which = segment == 0 && !stage.last() ? Message::kSent : Message::kSentGradient;
     GACCD_RETURN_IF_ERROR(SendMessage(which, replica_->StageMessage(which, size)));
   }
+  if (segment == 0) GACCD_RETURN_IF_ERROR(PostGradientsOfForwards(micro_batch));
   if (segment == 0 && stage.last()) {
     GACCD_ASSIGN_OR_RETURN(const CudaReplica::LossPlace loss, replica_->StepLoss(size));
     GACCD_RETURN_IF_ERROR(AddToSums(context_->compute(), control(), loss.loss_sum, loss.divisor,
