@@ -28,21 +28,6 @@ Allocation* Usable(const Touches& touches, int device, const char* what) {
   return allocation;
 }
 
-// Not in a capture, which runs nothing.
-void WaitForPlace(cudaStream_t handle, const char* what) {
-  for (;;) {
-    {
-      const std::lock_guard lock(Lock());
-      const Stream& stream = GetStream(handle, what);
-      if (stream.capture != nullptr || stream.worker == nullptr ||
-          stream.worker->pending() < static_cast<std::uint32_t>(MaxPending())) {
-        return;
-      }
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
-}
-
 cudaError_t EnqueueWork(cudaStream_t handle, Work work, const std::vector<Touches>& touches) {
   const std::lock_guard lock(Lock());
   Stream& stream = GetStream(handle, work.what);
@@ -64,8 +49,21 @@ cudaError_t Enqueue(cudaStream_t stream, const char* what, std::function<void()>
   work.kernel = true;
   work.run = std::move(run);
   CountOne(Counting().kernels);
-  WaitForPlace(stream, what);
   return Leave(EnqueueWork(stream, std::move(work), touches));
+}
+
+void WaitForPlace(cudaStream_t handle, const char* what) {
+  for (;;) {
+    {
+      const std::lock_guard lock(Lock());
+      const Stream& stream = GetStream(handle, what);
+      if (stream.capture != nullptr || stream.worker == nullptr ||
+          stream.worker->pending() < static_cast<std::uint32_t>(MaxPending())) {
+        return;
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
 }
 
 bool IsDeviceMemory(const void* address, std::size_t bytes) {
@@ -86,6 +84,7 @@ void Enqueue(cudaStream_t stream, unsigned blocks, unsigned threads, const char*
     (void)standin::Leave(cudaErrorInvalidConfiguration);
     return;
   }
+  standin::WaitForPlace(stream, what);
   (void)standin::Enqueue(
       stream, what,
       [kernel = std::move(kernel), blocks, threads, what] { Run(kernel, blocks, threads, what); },

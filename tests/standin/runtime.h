@@ -82,6 +82,8 @@ void Post(Stream& stream, Work work);
 Point* Mark(Stream& stream);
 void PostWait(Stream& stream, Point* point);
 
+// Waits as SetMaxPending() says; not in a capture, which runs nothing. The caller holds no lock.
+void WaitForPlace(cudaStream_t handle, const char* what);
 // Posts it, or makes it a node where the stream is capturing.
 cudaError_t Submit(Stream& stream, Work work, NodeType type);
 

@@ -48,8 +48,8 @@ void FailDevice(int device, cudaError_t error);
 // and threads of some kernels run in reverse order. 0 microseconds: no delays.
 void SetDelays(std::uint64_t seed, int max_microseconds);
 
-// A call that starts a kernel waits while the stream has so many pieces of work that are not done,
-// as a real one does at some 1000.
+// A launch of a kernel (not of a library) waits while the stream has so many pieces of work that
+// are not done, as a real one does at some 1000.
 inline constexpr int kMaxPending = 1000;
 void SetMaxPending(int pieces);
 
