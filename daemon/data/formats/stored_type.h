@@ -38,8 +38,8 @@ constexpr auto VisitStored(StoredType type, const Use& use) {
   return use(float{});
 }
 
-// The same for floating-point types only, so that `use` is not compiled for other types.
-// REQUIRES: `type` is a floating-point type.
+// The same for floating-point types or integers only, so that `use` is not compiled for the others.
+// REQUIRES: `type` is of this kind.
 template <typename Use>
 constexpr auto VisitStoredFloat(StoredType type, const Use& use) {
   return type == StoredType::kF64 ? use(double{}) : use(float{});
