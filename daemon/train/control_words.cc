@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/log.h"
@@ -23,6 +24,15 @@ std::string Describe(const TimeLost& lost, const Straggler& rank, const std::str
       lost.phase == "stopped" ? "stopped, or without a core to run on" : StrCat("in ", lost.phase));
 }
 
+// Relative to those of other ranks.
+std::vector<double> PlannedTimes(const Plan& plan) {
+  std::vector<double> times;
+  for (std::int64_t rank = 0; rank < plan.world(); ++rank) {
+    times.push_back(static_cast<double>(plan.Load(rank)) / plan.Speed(rank));
+  }
+  return times;
+}
+
 }  // namespace
 
 void ControlWords::Pack(StopAgreement* stops, std::int64_t micro_steps,
@@ -33,14 +43,18 @@ void ControlWords::Pack(StopAgreement* stops, std::int64_t micro_steps,
 }
 
 void ControlWords::Unpack(const UpdateInFlight& done, const UpdateResult& result,
-                          StopAgreement* stops, PeerWatch* peers, StepRecord* record) {
+                          const BatchFeed* feed, StopAgreement* stops, PeerWatch* peers,
+                          StepRecord* record) {
   if (stops != nullptr) {
     stops->Unpack(result.control_words, result.dur_s, done.micro_steps - done.restored);
   }
   if (peers != nullptr) peers->RecordUpdateTime(std::chrono::duration<double>(result.dur_s));
-  const auto straggler = times_.Unpack(result.control_words.subspan(kStopWordCount));
   busy_update_ = sent_.front();
   sent_.pop_front();
+  const bool timed = feed != nullptr && measures() && busy_update_.samples > 0;
+  const auto straggler =
+      times_.Unpack(result.control_words.subspan(kStopWordCount),
+                    timed ? PlannedTimes(feed->PlanFor(busy_update_)) : std::vector<double>());
   timed_ = done.update;
   times_.SetTimes({.data_s = result.data_s,
                    .compute_s = result.fwd_bwd_s,

@@ -12,6 +12,7 @@
 #include "daemon/engine/engine.h"
 #include "daemon/stop/stop_agreement.h"
 #include "daemon/telemetry/events.h"
+#include "daemon/train/batch_feed.h"
 #include "daemon/train/in_flight.h"
 #include "daemon/train/rank_times.h"
 
@@ -30,9 +31,10 @@ class ControlWords {
   // Call just before the reduction. stops: null: no stop requests.
   void Pack(StopAgreement* stops, std::int64_t micro_steps, std::int64_t updates_in_flight);
   // Evaluates the result of `done`: notifies `stops` and `peers` (may be null), stores the slow
-  // rank in `record` and, when it becomes slow, logs a warning on rank 0.
-  void Unpack(const UpdateInFlight& done, const UpdateResult& result, StopAgreement* stops,
-              PeerWatch* peers, StepRecord* record);
+  // rank in `record` and, when it becomes slow, logs a warning on rank 0. feed: has the plan of
+  // every update; null: all ranks have equal loads.
+  void Unpack(const UpdateInFlight& done, const UpdateResult& result, const BatchFeed* feed,
+              StopAgreement* stops, PeerWatch* peers, StepRecord* record);
 
   // Busy time in seconds, by rank, in busy_update(); the same on all ranks. From the last Unpack();
   // empty: not known.

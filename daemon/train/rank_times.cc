@@ -31,9 +31,26 @@ std::string_view RankTimes::SlowPhase(const Loss& loss) {
   return loss.data_s > loss.compute_s ? "data" : "compute";
 }
 
-std::optional<Straggler> RankTimes::Unpack(std::span<const double> control_words) {
+void RankTimes::SetPlanned(std::span<const double> planned) {
+  planned_.assign(world_, 1);
+  most_planned_ = 1;
+  if (planned.empty()) return;
+  const double median = Median([planned](std::size_t r) { return planned[r]; });
+  if (!(median > 0)) return;  // most ranks have no sample
+  for (std::size_t r = 0; r < world_; ++r) planned_[r] = std::max(1.0, planned[r] / median);
+  most_planned_ = *std::ranges::max_element(planned_);
+}
+
+template <typename Time>
+double RankTimes::Expected(const Time& time_of_rank) {
+  return most_planned_ * Median([&](std::size_t r) { return time_of_rank(r) / planned_[r]; });
+}
+
+std::optional<Straggler> RankTimes::Unpack(std::span<const double> control_words,
+                                           std::span<const double> planned) {
   busy_s_.clear();
   if (!summed_) return std::nullopt;
+  SetPlanned(planned);
   const auto part = [&](Part which) {
     return [control_words, which](std::size_t r) { return control_words[kParts * r + which]; };
   };
@@ -46,17 +63,17 @@ std::optional<Straggler> RankTimes::Unpack(std::span<const double> control_words
   }
   if (!(busy(slowest) > 0)) return std::nullopt;
   for (std::size_t r = 0; r < world_; ++r) busy_s_.push_back(part(kData)(r) + part(kCompute)(r));
-  const auto excess = [&](const auto& time) { return time(slowest) - Median(time); };
-  const double median = Median(busy);
+  const auto excess = [&](const auto& time) { return time(slowest) - Expected(time); };
+  const double expected = Expected(busy);
   const Loss loss{.data_s = excess(part(kData)),
                   .compute_s = excess(part(kCompute)),
                   .stopped_s = excess(part(kStopped)),
-                  .lost_s = busy(slowest) - median};
+                  .lost_s = std::max(0.0, busy(slowest) - expected)};
   const auto rank = static_cast<int>(slowest);
   Record(rank, loss, mine_.dur_s);
   return Straggler{.rank = rank,
                    .phase = SlowPhase(loss),
-                   .ratio = median > 0 ? busy(slowest) / median : 1,
+                   .ratio = expected > 0 ? std::max(1.0, busy(slowest) / expected) : 1,
                    .wait_s = busy(slowest) - busy(rank_),
                    .slow = DetectSlowRank(rank, mine_.dur_s)};
 }

@@ -6,12 +6,15 @@
 //   element 3r + 1  fwd_bwd_s of rank r  forward, backward
 //   element 3r + 2  stopped_s of rank r  its process did not run: stopped, or without a core
 //
-// The time lost to a rank in one update is its excess over the median rank:
+// The time lost to a rank in one update is its excess over what the plan expects: the median rank,
+// or, if a rank has twice the load of most others, twice as long.
 //
-//   busy(r) = max(data_s(r) + fwd_bwd_s(r), stopped_s(r))
-//   lost(r) = busy(r) - median of busy   for the rank with the largest busy, among equals the
-//                                        lowest
-//             0                          for every other rank
+//   busy(r)     = max(data_s(r) + fwd_bwd_s(r), stopped_s(r))
+//   planned(r)  = load(r) / speed(r), divided by the median of these, at least 1
+//   expected    = max of planned x median of busy(r) / planned(r)
+//   lost(r)     = max(0, busy(r) - expected)   for the rank with the largest busy, among equals the
+//                                              lowest
+//                 0                            for every other rank
 //
 // stopped_s counts separately, as a rank that is stopped inside the reduction delays all others.
 //
@@ -59,9 +62,9 @@ struct TimeLost {
 struct Straggler {
   int rank = 0;  // the rank with the largest busy time
   // "stopped" if that explains at least kStoppedShare of the loss; otherwise "data" or "compute",
-  // whichever exceeds its median over the ranks by more.
+  // whichever exceeds its expected time by more.
   std::string_view phase;
-  double ratio = 1;   // largest / median busy time (the lower median for an even number of ranks)
+  double ratio = 1;   // largest busy time / expected, at least 1 (medians: the lower of two)
   double wait_s = 0;  // of this rank: largest busy time minus its own
   std::optional<TimeLost> slow;  // set when the rank has become slow, to be logged
 };
@@ -87,8 +90,10 @@ class RankTimes {
   void SetTimes(const BusyTimes& times) { mine_ = times; }
   // Call before an update; `control_words` has elements() elements.
   void Pack(std::span<double> control_words) const;
-  // Call after it, with the sums over the ranks. Empty while no rank has sent times.
-  std::optional<Straggler> Unpack(std::span<const double> control_words);
+  // Call after it, with the sums over the ranks. planned: load / speed by rank in the update of the
+  // times; empty: all equal. Empty while no rank has sent times.
+  std::optional<Straggler> Unpack(std::span<const double> control_words,
+                                  std::span<const double> planned = {});
   // data_s + fwd_bwd_s by rank, from the last Unpack(). Empty while no rank has sent times.
   [[nodiscard]] std::span<const double> busy_s() const { return busy_s_; }
 
@@ -108,6 +113,9 @@ class RankTimes {
 
   template <typename Time>
   double Median(const Time& time_of_rank);
+  void SetPlanned(std::span<const double> planned);
+  template <typename Time>
+  double Expected(const Time& time_of_rank);
   [[nodiscard]] static std::string_view SlowPhase(const Loss& loss);
   static void Add(const Loss& loss, Loss* sum);
   // Adds the newest update to the window.
@@ -122,6 +130,8 @@ class RankTimes {
   BusyTimes mine_;
   std::vector<double> scratch_;  // by rank
   std::vector<double> busy_s_;
+  std::vector<double> planned_;  // planned(r)
+  double most_planned_ = 1;
   std::deque<Span> window_;       // oldest first
   int window_updates_ = 0;        // in all spans
   std::set<int> warned_;          // slow ranks for which a warning was logged

@@ -324,7 +324,7 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
     record.loss_scale = {.scale = done.loss_scale,
                          .growth_tracker = loss_scale_->state().growth_tracker};
   }
-  words_.Unpack(done, found, stops_, progress_.peers, &record);
+  words_.Unpack(done, found, &feed_, stops_, progress_.peers, &record);
   MeasureLoads();
   GACCD_ASSIGN_OR_RETURN(record.digest,
                          replicas_->Compare(*engine_, done.step(), &summary->failed_together));

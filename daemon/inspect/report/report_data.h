@@ -59,7 +59,7 @@ struct SlowestCount {
   std::string host;
   std::string phase;  // of the worst update
   std::int64_t updates = 0;
-  double worst_ratio = 0;  // its busy time / that of the median rank
+  double worst_ratio = 0;  // its busy time / what the plan expects
 };
 
 // The slowest ranks of a bin of updates.

@@ -71,6 +71,40 @@ TEST(RankTimesTest, ComparesTwoRanksWithEachOther) {
   EXPECT_EQ(found[1]->wait_s, 3);
 }
 
+// Rank 2 has twice the samples of the others by plan: twice their time is not slow, three times is.
+TEST(RankTimesTest, ComparesWithPlannedLoad) {
+  RankTimes ranks(0, 4);
+  const auto unpack = [&](const std::vector<double>& compute_s,
+                          const std::vector<double>& planned) {
+    std::vector<double> sums(ranks.elements());
+    for (std::size_t r = 0; r < compute_s.size(); ++r) sums[3 * r + 1] = compute_s[r];
+    return *ranks.Unpack(sums, planned);
+  };
+  const std::vector<double> planned = {12, 12, 24, 12};
+  Straggler found = unpack({1, 1, 2, 1}, planned);
+  EXPECT_EQ(found.ratio, 1);
+  EXPECT_EQ(found.wait_s, 1) << "rank 0 waits all the same";
+  found = unpack({1, 1, 3, 1}, planned);
+  EXPECT_EQ(found.rank, 2);
+  EXPECT_EQ(found.ratio, 1.5);
+  found = unpack({1, 3, 2, 1}, planned);
+  EXPECT_EQ(found.rank, 1);
+  EXPECT_EQ(found.ratio, 1.5);
+  EXPECT_EQ(unpack({1, 1.6, 2, 1}, planned).ratio, 1) << "delays nobody";
+  EXPECT_EQ(unpack({1, 1, 1.5, 1}, planned).ratio, 1) << "faster than planned";
+  EXPECT_EQ(unpack({2, 0, 1, 0.5}, {2, 0, 1, 0}).ratio, 4) << "most have no sample: as measured";
+  const auto lost = [&](double compute_s) {
+    for (int update = 0; update < 600; ++update) {
+      ranks.SetTimes({.compute_s = 1, .dur_s = compute_s});
+      if (const auto slow = unpack({1, 1, compute_s, 1}, planned).slow)
+        return slow->lost_s / slow->total_s;
+    }
+    return 0.0;
+  };
+  EXPECT_EQ(lost(2), 0) << "half of the time, all of it planned";
+  EXPECT_GT(lost(4), 0.2);
+}
+
 TEST(RankTimesTest, ReportsNothingWithoutData) {
   auto ranks = Ranks(3);
   for (const auto& found : Exchange(ranks, {{0, 0}, {0, 0}, {0, 0}})) EXPECT_FALSE(found);

@@ -210,7 +210,7 @@ TEST(ControlWordsTest, RecordNamesSlowRank) {
       const double compute_s = comm.rank() == 1 ? 3 : 1;
       StepRecord record;
       words.Unpack({}, {.dur_s = 3, .fwd_bwd_s = compute_s, .control_words = sums}, nullptr,
-                   nullptr, &record);
+                   nullptr, nullptr, &record);
       EXPECT_EQ(record.straggler.has_value(), update == 2);
       if (!record.straggler) continue;
       EXPECT_EQ(record.straggler->rank, 1);
@@ -230,8 +230,8 @@ TEST(ControlWordsTest, PaceExcludesRestoredMicroSteps) {
   StepRecord record;
   words.Pack(&stops, 100, 0);
   const std::vector<double> sums(words.words().begin(), words.words().end());
-  words.Unpack({.micro_steps = 100, .restored = 90}, {.dur_s = 0.5, .control_words = sums}, &stops,
-               nullptr, &record);
+  words.Unpack({.micro_steps = 100, .restored = 90}, {.dur_s = 0.5, .control_words = sums}, nullptr,
+               &stops, nullptr, &record);
   words.Pack(&stops, 100, 0);
   EXPECT_DOUBLE_EQ(DecodeStopWords(words.words().first(kStopWordCount)).pace_s, 0.05);
 }
