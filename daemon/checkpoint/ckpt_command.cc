@@ -261,7 +261,7 @@ Result<std::string> Write(const SavedWeights& weights, const CkptRequest& to) {
   }
   const std::vector<NamedTensor> tensors = StateDict(weights);
   GACCD_RETURN_IF_ERROR(WriteSafetensors(to.out, MakeViews(tensors), to.out_modes.file,
-                                         NamesMetadata(weights.job.data)));
+                                         DataMetadata(weights.job.data)));
   return std::string();
 }
 

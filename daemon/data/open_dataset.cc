@@ -222,8 +222,9 @@ Result<TrainingData> OpenTrainingData(const Job& job, const BadRecordRules& rule
   eval_rules.leave_out = true;
   GACCD_ASSIGN_OR_RETURN(opened.eval, OpenFiles(*data.eval, {data.normalize, eval_rules, share,
                                                              job.folder, &column_names}));
-  GACCD_RETURN_IF_ERROR(
-      CheckSameStorage(*opened.train, *opened.eval, "the evaluation data", "the training data"));
+  GACCD_RETURN_IF_ERROR(CheckSameStorage(opened.train->has_integer_features(),
+                                         opened.eval->has_integer_features(), "the evaluation data",
+                                         "the training data"));
   const SampleSpec& trained = opened.train->spec();
   if (trained.Find("weights") != nullptr && opened.eval->spec().Find("weights") == nullptr) {
     opened.eval_weighted = false;

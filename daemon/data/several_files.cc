@@ -187,10 +187,8 @@ Result<std::vector<SourceSpec>> ExpandPatterns(const SourceSpec& source,
   return sources;
 }
 
-Status CheckSameStorage(const Dataset& first, const Dataset& other, std::string_view what,
-                        std::string_view first_what) {
-  const auto expected = first.has_integer_features();
-  const auto found = other.has_integer_features();
+Status CheckSameStorage(std::optional<bool> expected, std::optional<bool> found,
+                        std::string_view what, std::string_view first_what) {
   if (!expected || !found || *expected == *found) return Status::Ok();
   const auto kind = [](bool integers) { return integers ? "integers" : "floats"; };
   return {ErrorKind::kData,
@@ -208,7 +206,8 @@ Result<std::unique_ptr<Dataset>> JoinDatasets(std::vector<std::unique_ptr<Datase
                     StrCat(file, ": expected samples of ", Describe(parts.front()->spec()),
                            ", as in the first, found ", Describe(parts[i]->spec())));
     }
-    GACCD_RETURN_IF_ERROR(CheckSameStorage(*parts.front(), *parts[i], file, "the first"));
+    GACCD_RETURN_IF_ERROR(CheckSameStorage(parts.front()->has_integer_features(),
+                                           parts[i]->has_integer_features(), file, "the first"));
   }
   std::unique_ptr<Dataset> joined = std::make_unique<JoinedDataset>(std::move(parts));
   return joined;

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,7 +28,8 @@ Result<std::map<std::string, std::string>> MatchFiles(const std::string& pattern
 
 // kData if the features of one are stored as integers and those of the other as floats: most likely
 // 0 to 255 and 0 to 1, which one normalisation cannot fit. what, first_what: names for the message.
-[[nodiscard]] Status CheckSameStorage(const Dataset& first, const Dataset& other,
+// expected, found: Dataset::has_integer_features().
+[[nodiscard]] Status CheckSameStorage(std::optional<bool> expected, std::optional<bool> found,
                                       std::string_view what, std::string_view first_what);
 
 // Concatenates the samples of `parts`, at least one. A damaged record is replaced by a sample of

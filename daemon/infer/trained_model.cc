@@ -149,6 +149,7 @@ RankStatus OpenTrainedModel(const Flags& flags, Session& session, const MakeMode
   GACCD_RETURN_IF_ERROR(session.CheckAllTheSame(flags, into->job));
   GACCD_RETURN_IF_ERROR(FindColumns(flags, comm, &into->job));
   if (Agreement all = OpenData(flags, comm, into); !all.status.ok()) return all;
+  into->job.data.integer_features = into->data->has_integer_features();
   auto model = make(into->job.model, MakeBatchSpec(into->job, *into->data));
   if (Agreement all = AgreeOn(comm, model.status()); !all.status.ok()) return all;
   into->model = *std::move(model);

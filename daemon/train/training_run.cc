@@ -17,6 +17,7 @@
 #include "daemon/config/target_schedule.h"
 #include "daemon/data/class_names.h"
 #include "daemon/data/formats/column_names.h"
+#include "daemon/data/several_files.h"
 #include "daemon/data/tokenizer.h"
 #include "daemon/models/graph_file.h"
 #include "daemon/rundir/run_folder.h"
@@ -197,6 +198,11 @@ RankStatus TrainingRun::OpenData() {
   TrainingData data;
   Agreement opened = OpenSharedData(comm_, job_, rules, &data);
   if (!opened.status.ok()) return opened;
+  const auto integers = data.train->has_integer_features();
+  if (!job_.data.integer_features) job_.data.integer_features = integers;
+  opened = AgreeOn(comm_, CheckSameStorage(job_.data.integer_features, integers, "data.train",
+                                           "data.integer_features of the job"));
+  if (!opened.status.ok()) return opened;
   auto inputs = TrainingInputs::Make(comm_, job_, *plan_, std::move(data));
   if (inputs.ok()) inputs_.emplace(*std::move(inputs));
   opened = AgreeOn(comm_, inputs.status());
@@ -330,7 +336,7 @@ Status TrainingRun::WriteResults(const TrainingSummary& summary,
         SaveFinalWeights(trainer_->model().layout(), std::move(final_parameters),
                          {.path = *flags_.save_weights,
                           .mode = mode,
-                          .metadata = NamesMetadata(job_.data),
+                          .metadata = DataMetadata(job_.data),
                           .bound = bound,
                           .tick = tick,
                           .checkpoint = CheckpointAfter(summary.updates, checkpointer),

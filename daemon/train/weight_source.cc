@@ -61,22 +61,6 @@ Status CheckSavedModel(const Job& saved, const WeightRequest& request, const Job
   return request.same_loss ? CheckSameModel(saved, job) : CheckSameNetwork(saved, job);
 }
 
-// Other data may be stored at another scale, so this is not an error.
-void WarnAboutNormalize(const NormalizeSpec& trained, const NormalizeSpec& now,
-                        const std::string& from) {
-  const auto text = [](const NormalizeSpec& normalize) {
-    std::string values =
-        StrCat("scale ", normalize.scale, ", mean ", normalize.mean, ", std ", normalize.std);
-    for (const double mean : normalize.channel_mean) values += StrCat(", channel_mean ", mean);
-    for (const double std : normalize.channel_std) values += StrCat(", channel_std ", std);
-    return values;
-  };
-  if (text(trained) == text(now)) return;
-  LogWarning(StrCat("data.normalize: ", from, " was trained with ", text(trained),
-                    ", this job has ", text(now),
-                    ": the model sees other values unless its data are stored at another scale"));
-}
-
 Result<Found> ReadCheckpoint(const WeightRequest& request, const Job& job, Ticks* ticks) {
   GACCD_ASSIGN_OR_RETURN(GenerationPlace place, FindGenerations(request.path));
   if (request.best) {
@@ -99,11 +83,10 @@ Result<Found> ReadCheckpoint(const WeightRequest& request, const Job& job, Ticks
               .file = {.tensors = std::move(weights.tensors), .others = {}, .metadata = {}},
               .step = weights.generation.step};
   GACCD_RETURN_IF_ERROR(CheckSavedModel(weights.job, request, job).WithContext(found.from));
-  WarnAboutNormalize(weights.job.data.normalize, job.data.normalize, found.from);
   if (const std::string better = OtherBestText(place, weights); !better.empty()) {
     LogWarning(StrCat(found.from, ": ", better));
   }
-  found.file.metadata = NamesMetadata(weights.job.data);
+  found.file.metadata = DataMetadata(weights.job.data);
   return found;
 }
 
@@ -162,6 +145,12 @@ Status Load(const WeightRequest& request, const Model& model, const Job& job,
   GACCD_ASSIGN_OR_RETURN(const Found found, path.empty() ? ReadCheckpoint(request, job, &ticks)
                                                          : ReadFile(request, path, job, &ticks));
   loaded->step = found.step;
+  const auto other_values =
+      CheckSameFeatures(found.file.metadata, DataMetadata(job.data), found.from);
+  // A training adapts to other values.
+  if (!other_values.ok() && request.same_loss) return other_values.status();
+  const std::string warning = other_values.ok() ? *other_values : other_values.status().message();
+  if (!warning.empty()) LogWarning(warning);
   if (request.rules.fresh.empty()) {  // a new head has the classes of the job's data
     GACCD_ASSIGN_OR_RETURN(const ClassNames classes, ReadClassNames(job));
     ClassNames saved = ReadWeightsClassNames(found.from, found.file.metadata);

@@ -112,7 +112,7 @@ Result<std::string> WriteTransformersFolder(const std::string& folder, const Job
   }
   GACCD_RETURN_IF_ERROR(MakeEmptyFolder(folder, modes.folder));
   GACCD_RETURN_IF_ERROR(WriteSafetensors(folder + "/model.safetensors", MakeViews(tensors),
-                                         modes.file, NamesMetadata(job.data)));
+                                         modes.file, DataMetadata(job.data)));
   const auto write = [&](std::string_view name, const std::string& text) {
     return ReplaceFile(StrCat(folder, "/", name), text, /*durable=*/true, modes.file);
   };

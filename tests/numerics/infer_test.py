@@ -146,6 +146,37 @@ class InferTest(unittest.TestCase):
             self.assertEqual("trained with scale 1, mean 3, std 1, this job has scale 1, mean 4, std 1"
                              in done.stderr, says, done.stderr)
 
+    def test_integers_are_not_read_as_the_floats_of_the_training(self):
+        """0 to 255 and 0 to 1, most likely, which one normalisation cannot fit."""
+        def array(name, kind, values):
+            header = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': (8, 2), }}".ljust(117) + "\n"
+            (self.dir / name).write_bytes(
+                b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + values)
+            return self.dir / name
+
+        floats = array("floats.npy", "<f4", struct.pack("<16f", *(n / 16 for n in range(16))))
+        integers = array("integers.npy", "|u1", bytes(range(0, 160, 10)))
+        job = self.dir / "f.txtpb"
+        source = f'npy {{ features: "{floats}" targets: "{floats}" }}'
+        job.write_text(f"""name: "f" model {{ mlp {{ widths: [2, 2] }} loss {{ mean_squared_error {{}} }} }}
+            data {{ train {{ {source} }} eval {{ {source} }} }}
+            batch {{ target: 4 }} optimizer {{ lr: 0.1 sgd {{}} }} epochs: 1""")
+        run, saved, exported = self.dir / "run", self.dir / "saved", self.dir / "exported"
+        gaccd(1, "train", f"--job={job}", f"--run-dir={run}", f"--save-weights={saved}", "--device=cpu")
+        gaccd(1, "ckpt", "export", run, f"--out={exported}")
+        other = f"--set=data.eval.npy.features={integers}"
+        for weights in (run, saved, exported):
+            evaluate(1, job, weights)
+            command = ["eval", f"--job={job}", f"--weights={weights}", "--device=cpu", other]
+            said = gaccd(1, *command, code=65)
+            self.assertIn("expected features stored as floats, as in the training data of", said)
+            gaccd(1, *command, "--set=data.normalize.scale=0.00392156862745098")
+        train = ["train", f"--job={job}", "--device=cpu", other, f"--set=data.train.npy.features={integers}"]
+        done = subprocess.run([GACCD, *train, f"--init-weights={saved}"], capture_output=True, text=True, check=True)
+        self.assertIn("expected features stored as floats", done.stderr)
+        self.assertIn("as in data.integer_features of the job, found integers",
+                      gaccd(1, *train, "--set=data.integer_features=false", code=65))
+
     def test_any_number_of_ranks_finds_the_same(self):
         for model, micro in (("bert_mini", 2), ("gpt_weighted", 1)):
             job = self.job(model, micro=micro)

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <system_error>
 #include <utility>
+#include <variant>
 
 #include "collectives/base/json.h"
 #include "collectives/base/strings.h"
@@ -15,6 +16,16 @@ namespace gaccd {
 namespace {
 
 constexpr const char* kColumnsKey = "columns";
+constexpr const char* kFeaturesKey = "features";
+constexpr const char* kNormalizeKey = "normalize";
+
+std::string NormalizeText(const NormalizeSpec& normalize) {
+  std::string text =
+      StrCat("scale ", normalize.scale, ", mean ", normalize.mean, ", std ", normalize.std);
+  for (const double mean : normalize.channel_mean) text += StrCat(", channel_mean ", mean);
+  for (const double std : normalize.channel_std) text += StrCat(", channel_std ", std);
+  return text;
+}
 
 // Removes a quoted field from the front of `line` and appends its text, with "" as a quote; false
 // if the field does not end after the closing quote.
@@ -107,10 +118,36 @@ Result<std::vector<std::string>> ReadColumnNames(const Job& job) {
   return std::vector<std::string>();
 }
 
-std::map<std::string, std::string> NamesMetadata(const DataSpec& data) {
+std::map<std::string, std::string> DataMetadata(const DataSpec& data) {
   std::map<std::string, std::string> metadata = ClassMetadata(data.class_name);
   if (!data.column_name.empty()) metadata[kColumnsKey] = ClassNamesText(data.column_name);
+  if (data.integer_features)
+    metadata[kFeaturesKey] = *data.integer_features ? "integers" : "floats";
+  if (!std::holds_alternative<TokensSpec>(data.train)) {
+    metadata[kNormalizeKey] = NormalizeText(data.normalize);
+  }
   return metadata;
+}
+
+Result<std::string> CheckSameFeatures(const std::map<std::string, std::string>& trained,
+                                      const std::map<std::string, std::string>& now,
+                                      std::string_view from) {
+  const auto differs = [&](const char* key) {
+    return trained.contains(key) && now.contains(key) && trained.at(key) != now.at(key);
+  };
+  // Other data may be stored at another scale, so this is not an error.
+  if (differs(kNormalizeKey)) {
+    return StrCat("data.normalize: ", from, " was trained with ", trained.at(kNormalizeKey),
+                  ", this job has ", now.at(kNormalizeKey),
+                  ": the model sees other values unless its data are stored at another scale");
+  }
+  if (!differs(kFeaturesKey)) return std::string();
+  return Status(
+      ErrorKind::kData,
+      StrCat("expected features stored as ", trained.at(kFeaturesKey),
+             ", as in the training data of ", from, ", found ", now.at(kFeaturesKey),
+             ", under the same data.normalize: save them with the same type and scale, or "
+             "set data.normalize for theirs"));
 }
 
 std::vector<std::string> ColumnNamesFromMetadata(

@@ -37,8 +37,14 @@ namespace gaccd {
 // data.column_name of the job, else ReadTableColumnNames() of data.train, then of data.eval.
 [[nodiscard]] Result<std::vector<std::string>> ReadColumnNames(const Job& job);
 
-// The names of classes and columns as metadata of weights.
-[[nodiscard]] std::map<std::string, std::string> NamesMetadata(const DataSpec& data);
+// What weights mean besides their values, as their metadata: the names of classes and columns, how
+// features were stored and normalised.
+[[nodiscard]] std::map<std::string, std::string> DataMetadata(const DataSpec& data);
+// Of such metadata. kData if features are now stored in another way under the same normalisation.
+// Returns a warning for another normalisation, empty for the same and if one of them is unknown.
+[[nodiscard]] Result<std::string> CheckSameFeatures(
+    const std::map<std::string, std::string>& trained,
+    const std::map<std::string, std::string>& now, std::string_view from);
 
 // The names of columns in such metadata.
 [[nodiscard]] std::vector<std::string> ColumnNamesFromMetadata(

@@ -157,7 +157,7 @@ TEST_F(CsvNamesTest, NamesComeFromFirstTableWithNames) {
   EXPECT_THAT(names("1,2\n", "\xEF\xBB\xBF\n\"a, \"\"b\"\"\",c\xE9\r\n1,2\n"),
               ElementsAre("a, \"b\"", "c\\xe9"));
   EXPECT_THAT(names("x,y\n", "a,b\n"), ElementsAre("x", "y"));
-  EXPECT_EQ(ColumnNamesFromMetadata(NamesMetadata({.column_name = {"x", "y, z"}})),
+  EXPECT_EQ(ColumnNamesFromMetadata(DataMetadata({.column_name = {"x", "y, z"}})),
             (std::vector<std::string>{"x", "y, z"}));
   job_.data.column_name = {"k"};
   EXPECT_THAT(names("x,y\n", "a,b\n"), ElementsAre("k"));
