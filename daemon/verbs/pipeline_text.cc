@@ -10,6 +10,7 @@
 #include "daemon/engine/shard_traffic.h"
 #include "daemon/plan/plan_text.h"
 #include "daemon/train/pipeline.h"
+#include "daemon/verbs/sharding_text.h"
 
 namespace gaccd {
 namespace {
@@ -88,6 +89,66 @@ std::vector<std::int64_t> MicroBatches(const Plan& plan) {
   return samples;
 }
 
+// flops: of the matrix products of a stage.
+StageCost CostOf(double flops) {
+  return {.forward = flops / 3, .backward = flops * 2 / 3, .weights = flops / 3};
+}
+
+// What an update needs with this pipeline.
+struct PipelineNeeds {
+  std::int64_t bytes = 0;  // of the stage that needs the most
+  PipelineTime time;
+};
+
+Result<PipelineNeeds> FindNeeds(const Job& job, const Model& model, const Plan& plan,
+                                const StageMemory& memory) {
+  GACCD_ASSIGN_OR_RETURN(const std::vector<double> flops, model.BlockFlops());
+  std::vector<std::int64_t> blocks = {std::ssize(flops)};
+  if (plan.stages() > 1) {
+    GACCD_ASSIGN_OR_RETURN(blocks, AssignBlocks(job, model));
+  }
+  PipelineNeeds needs;
+  std::vector<StageCost> costs;
+  auto block = flops.begin();
+  for (std::int64_t s = 0; s < plan.stages(); ++s) {
+    Model stage = model;
+    GACCD_RETURN_IF_ERROR(MakeStage(job, s, &stage));
+    GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes, memory(job, plan, stage));
+    needs.bytes = std::max(needs.bytes, bytes);
+    const std::int64_t count = blocks[static_cast<std::size_t>(s)];
+    costs.push_back(CostOf(std::accumulate(block, block + count, 0.0)));
+    block += count;
+  }
+  needs.time = PredictTime(job.pipeline.schedule, costs, MicroBatches(plan));
+  return needs;
+}
+
+// With so many stages, the blocks divided by gaccd.
+Result<PipelineNeeds> FindNeeds(Job job, const Model& model, const Plan& plan, std::int64_t stages,
+                                Sharding shard, const StageMemory& memory) {
+  if (stages != plan.stages()) job.pipeline.blocks.clear();
+  job.pipeline.stages = stages;
+  job.shard = shard;
+  PlanRequest request = plan.request();
+  request.stages = stages;
+  GACCD_ASSIGN_OR_RETURN(const Plan other, Plan::Make(request));
+  return FindNeeds(job, model, other, memory);
+}
+
+// The next smaller and the next larger number of stages that divides the ranks, and 1.
+std::vector<std::int64_t> OtherStages(const Plan& plan) {
+  const auto divides = [&](std::int64_t stages) { return plan.world() % stages == 0; };
+  std::vector<std::int64_t> others;
+  std::int64_t fewer = plan.stages() - 1;
+  while (!divides(fewer)) --fewer;
+  if (fewer > 1) others.push_back(1);
+  others.push_back(fewer);
+  std::int64_t more = plan.stages() + 1;
+  while (more <= plan.world() && !divides(more)) ++more;
+  if (more <= plan.world()) others.push_back(more);
+  return others;
+}
+
 std::string BubbleText(const Job& job, const std::vector<StageCost>& costs, const Plan& plan) {
   const std::vector<std::int64_t> samples = MicroBatches(plan);
   const PipelineTime time = PredictTime(job.pipeline.schedule, costs, samples);
@@ -113,13 +174,13 @@ Result<std::string> PipelineText(const Job& job, const Model& model, const Plan&
   for (std::int64_t s = 0; s < plan.stages(); ++s) {
     Model stage = model;
     GACCD_RETURN_IF_ERROR(MakeStage(job, s, &stage));
-    GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes, memory(stage));
+    GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes, memory(job, plan, stage));
     GACCD_ASSIGN_OR_RETURN(const std::int64_t sent, SentBytes(job, stage));
     GACCD_ASSIGN_OR_RETURN(const std::int64_t reduced, ReducedBytes(job, stage, plan));
     const std::int64_t count = blocks[static_cast<std::size_t>(s)];
     const double own = std::accumulate(block, block + count, 0.0);
     block += count;
-    costs.push_back({.forward = own / 3, .backward = own * 2 / 3, .weights = own / 3});
+    costs.push_back(CostOf(own));
     std::ostringstream line;
     line << std::setw(5) << s + 1 << std::setw(8) << count << std::setw(12)
          << CountParameters(model.layout(), stage.stage()->own()) << std::setw(10)
@@ -142,6 +203,31 @@ Result<std::string> PipelineText(const Job& job, const Model& model, const Plan&
                                        ? ", W: its gradients of weights"
                                        : "")) +
          order + BubbleText(job, costs, plan);
+}
+
+std::string OtherPipelinesText(const Job& job, const Model& model, const Plan& plan,
+                               const StageMemory& memory) {
+  const auto here = FindNeeds(job, model, plan, memory);
+  if (!here.ok()) return "";
+  std::ostringstream out;
+  out << StrCat("    stages  pipelines  shard             memory/",
+                job.device == Device::kCuda ? "GPU" : "CPU", "   bubble    time\n");
+  const auto row = [&](std::int64_t stages, Sharding shard) {
+    const auto needs = FindNeeds(job, model, plan, stages, shard, memory);
+    if (!needs.ok()) return;
+    out << std::setw(10) << stages << std::setw(11) << plan.world() / stages << "  " << std::left
+        << std::setw(14) << Name(shard) << std::right << std::setw(14) << Megabytes(needs->bytes)
+        << std::setw(9) << Percent(needs->time.idle_ratio) << std::setw(8) << std::fixed
+        << std::setprecision(2) << needs->time.total / here->time.total
+        << (stages == plan.stages() && shard == job.shard ? "  this plan" : "") << "\n";
+  };
+  row(plan.stages(), job.shard);
+  for (const std::int64_t stages : OtherStages(plan)) row(stages, job.shard);
+  for (const Sharding mode : kShardingModes) {
+    if (mode != job.shard) row(plan.stages(), mode);
+  }
+  return std::move(out).str() +
+         "time: of an update's products, predicted, relative to this plan.\n";
 }
 
 }  // namespace gaccd

@@ -179,20 +179,23 @@ Status AddRun(const Job& job, const Plan& plan, const Flags& flags, std::string*
   GACCD_RETURN_IF_ERROR(
       CheckTrainingFlags(job, run.model, plan, MakeTrainGuards(flags), MakeLoadChanges(flags)));
   if (plan.stages() > 1) {
-    const auto memory = [&](const Model& stage) -> Result<std::int64_t> {
+    const StageMemory memory = [&](const Job& of, const Plan& with,
+                                   const Model& stage) -> Result<std::int64_t> {
       const PlannedTraining training{
-          .job = job, .model = stage, .data = run.data, .schedule = run.schedule};
+          .job = of, .model = stage, .data = run.data, .schedule = run.schedule};
       GACCD_ASSIGN_OR_RETURN(const EngineMemory planned,
-                             PlannedMemory(training, plan, PlannedDevice(job)));
+                             PlannedMemory(training, with, PlannedDevice(job)));
       return DeviceBytes(planned, job);
     };
     GACCD_ASSIGN_OR_RETURN(const std::string stages, PipelineText(job, run.model, plan, memory));
     *text += stages;
     if (job.shard != Sharding::kNone) {
-      *text += PlanField("sharding", StrCat(Name(job.shard), ": the state of a stage in ",
-                                            CountStateParts(job, plan), " parts, among the ",
+      const std::int64_t parts = CountStateParts(job, plan);
+      *text += PlanField("sharding", StrCat(Name(job.shard), ": the state of a stage in ", parts,
+                                            parts == 1 ? " part" : " parts", ", among the ",
                                             plan.pipelines(), " ranks that have it"));
     }
+    *text += OtherPipelinesText(job, run.model, plan, memory);
     return Status::Ok();
   }
   GACCD_ASSIGN_OR_RETURN(const Needs needs, FindNeeds(run.MakeTraining(job), plan));

@@ -1,6 +1,5 @@
 #include "daemon/verbs/sharding_text.h"
 
-#include <array>
 #include <iomanip>
 #include <sstream>
 #include <string_view>
@@ -18,9 +17,6 @@
 
 namespace gaccd {
 namespace {
-
-constexpr std::array kModes = {Sharding::kNone, Sharding::kOptimizer, Sharding::kNode,
-                               Sharding::kNodeOptimizer};
 
 // A sharding mode on a number of ranks.
 struct Division {
@@ -110,7 +106,7 @@ std::string OtherWorlds(const Job& job, const FlatLayout& layout, const Division
     if (nodes < 1) continue;
     text += TableRow(job, layout, {here.mode, nodes, here.ranks_per_node});
   }
-  for (const Sharding mode : kModes) {
+  for (const Sharding mode : kShardingModes) {
     if (mode == here.mode) continue;
     text += TableRow(job, layout, {mode, here.nodes, here.ranks_per_node});
   }
@@ -148,8 +144,8 @@ Result<std::string> FittingModesText(const PlannedTraining& training, const Plan
                                      std::int64_t memory, std::int64_t process_bytes) {
   std::ostringstream out;
   out << "\nSharding by the memory of a rank\n"
-         "  shard           micro-batch  micro-steps           memory\n";
-  for (const Sharding mode : kModes) {
+         "  shard           micro-batch  micro-steps  recompute           memory\n";
+  for (const Sharding mode : kShardingModes) {
     Job job = training.job;
     job.shard = mode;
     const PlannedTraining other = {.job = job,
@@ -162,8 +158,9 @@ Result<std::string> FittingModesText(const PlannedTraining& training, const Plan
                            SearchForPlan(other, one_step, memory, process_bytes));
     const Plan& plan = chosen.choice.plan();
     out << "  " << std::left << std::setw(14) << Name(mode) << std::right << std::setw(13)
-        << plan.request().micro_batch << std::setw(13) << plan.accum_steps() << std::setw(17)
-        << Megabytes(plan.memory()->bytes) << (chosen.choice.fits ? "" : "  does not fit") << "\n";
+        << plan.request().micro_batch << std::setw(13) << plan.accum_steps() << std::setw(11)
+        << Name(plan.request().recompute) << std::setw(17) << Megabytes(plan.memory()->bytes)
+        << (chosen.choice.fits ? "" : "  does not fit") << "\n";
   }
   return std::move(out).str();
 }

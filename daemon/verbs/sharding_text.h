@@ -2,6 +2,7 @@
 // on others, and which mode fits a rank's memory. Lines as in PlanText().
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -12,6 +13,9 @@
 #include "daemon/train/rank_memory.h"
 
 namespace gaccd {
+
+inline constexpr std::array kShardingModes = {Sharding::kNone, Sharding::kOptimizer,
+                                              Sharding::kNode, Sharding::kNodeOptimizer};
 
 // Bytes that a rank stores, and must send in an update on every transport
 // (daemon/engine/shard_traffic.h): the mean over the ranks, and the maximum for the state. If
