@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "collectives/bootstrap/agree.h"
 #include "daemon/optim/optimizer_cuda.h"
 
 namespace gaccd {
@@ -31,8 +32,10 @@ Result<std::unique_ptr<CudaPipeline>> CudaPipeline::Make(Communicator& comm,
                                                          const FlatLayout& layout,
                                                          std::int64_t state_buffers) {
   std::unique_ptr<CudaPipeline> made(new CudaPipeline(stage, StagePlaces(layout, stage)));
-  GACCD_ASSIGN_OR_RETURN(made->exchange_,
-                         PipelineExchange::Make(comm, stage, layout, made->places_, state_buffers));
+  auto exchange = PipelineExchange::Make(comm, stage, layout, made->places_, state_buffers);
+  // Before the links are made: they are collective over ranks for which it may not have failed.
+  GACCD_RETURN_IF_ERROR(AgreeOn(comm, exchange.status()).status);
+  made->exchange_ = *std::move(exchange);
   GACCD_ASSIGN_OR_RETURN(made->links_, MakeChainLinks(made->exchange_->pipeline()));
   return made;
 }

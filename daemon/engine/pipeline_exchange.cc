@@ -32,13 +32,19 @@ Result<std::unique_ptr<PipelineExchange>> PipelineExchange::Make(Communicator& c
       new PipelineExchange(stage, layout, places, state_buffers));
   const int own = static_cast<int>(stage.stage);
   const int pipeline = comm.rank() / stages;
-  GACCD_ASSIGN_OR_RETURN(made->pipeline_, comm.Split(pipeline, own));
-  GACCD_ASSIGN_OR_RETURN(made->same_stage_, comm.Split(own, pipeline));
+  // Each split is collective over ranks for which an earlier one may not have failed.
+  auto in_pipeline = comm.Split(pipeline, own);
+  auto of_stage = comm.Split(own, pipeline);
+  GACCD_ASSIGN_OR_RETURN(made->pipeline_, std::move(in_pipeline));
+  Status failed = of_stage.status();
+  if (of_stage.ok()) made->same_stage_ = *std::move(of_stage);
   for (const SharedParameter& shared : stage.shared) {
     const bool uses = std::ranges::count(shared.stages, stage.stage) > 0;
-    GACCD_ASSIGN_OR_RETURN(auto sharing, made->pipeline_->Split(uses ? 0 : -1, own));
-    made->sharing_.push_back(std::move(sharing));
+    auto sharing = made->pipeline_->Split(uses ? 0 : -1, own);
+    if (failed.ok()) failed = sharing.status();
+    if (sharing.ok()) made->sharing_.push_back(*std::move(sharing));
   }
+  GACCD_RETURN_IF_ERROR(failed);
   return made;
 }
 

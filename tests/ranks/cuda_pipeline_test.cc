@@ -90,6 +90,30 @@ TEST(CudaPipelines, NonFiniteValueStopsAllStages) {
   for (const std::int64_t done : updates) EXPECT_EQ(done, updates[0]);
 }
 
+// The others would make further communicators with ranks that have given up.
+TEST(CudaPipelines, CommunicatorThatCannotBeMadeEndsAllRanks) {
+  // Its rank 2 fails: of 3 stages that of a pipeline, of 3 pipelines that of a stage.
+  for (const int stages : {3, 2}) {
+    SCOPED_TRACE(stages);
+    const EngineCase test =
+        InStages({.name = "split", .ranks = 6 / stages, .micro = 2, .target = 12, .updates = 1},
+                 stages, PipelineSchedule::kOneFOneB);
+    ExpectOk(RunOnGpus(6, [&](Communicator& over, const EngineChoice& choice, Communicator* nccl) {
+      if (over.rank() == 0) standin::FailNccl("ncclCommInitRankConfig", 2, ncclInternalError);
+      GACCD_RETURN_IF_ERROR(over.Barrier());
+      EngineOptions options{.optimizer = test.optimizer, .choice = choice};
+      options.replica.micro_batches = {2};
+      options.replica.micro_steps_per_update = 2;
+      options.replica.in_flight = 2;
+      const Model model = MakeCaseModel(test, over.rank());
+      EXPECT_THAT(MakeEngine(*nccl, model, options),
+                  IsError(ErrorKind::kUnavailable, "ncclCommInitRank"));
+      return over.Barrier();
+    }));
+    EXPECT_EQ(standin::LiveNcclComms(), 0);
+  }
+}
+
 // Of the flat buffers the own part alone, and what is planned: by another engine, by the graphs.
 TEST(CudaPipelines, EachGpuHoldsOneStage) {
   EngineCase test{.name = "memory", .micro = 8, .target = 32, .updates = 1};
