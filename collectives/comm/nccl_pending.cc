@@ -24,19 +24,14 @@ Result<CudaEvent> NcclPending::AcquireEvent() {
   return event;
 }
 
-Status NcclPending::Begin(Entry entry, cudaStream_t stream) {
+Status NcclPending::Begin(Entry entry) {
   GACCD_ASSIGN_OR_RETURN(CudaEvent start, AcquireEvent());
   GACCD_ASSIGN_OR_RETURN(CudaEvent end, AcquireEvent());
-  GACCD_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(start.get(), stream), "cudaEventRecord"));
   open_ = PendingOp{entry, std::move(start), std::move(end), Clock::now(), std::nullopt};
   return Status::Ok();
 }
 
-Status NcclPending::End(cudaStream_t stream) {
-  GACCD_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(open_->end.get(), stream), "cudaEventRecord"));
-  pending_.push_back(*std::exchange(open_, std::nullopt));
-  return Status::Ok();
-}
+void NcclPending::End() { pending_.push_back(*std::exchange(open_, std::nullopt)); }
 
 Status NcclPending::PollHealth() {
   // Collectives on several streams may end in a different order.

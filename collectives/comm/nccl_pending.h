@@ -27,10 +27,13 @@ class NcclPending {
 
   explicit NcclPending(std::chrono::milliseconds bound) : bound_(bound) {}
 
-  // Call before and after enqueueing one collective. A Begin() without End() is dropped by the next
-  // Begin().
-  Status Begin(Entry entry, cudaStream_t stream);
-  Status End(cudaStream_t stream);
+  // Call before and after enqueueing one collective; the caller records start() and end(). A
+  // Begin() without End() is dropped by the next Begin().
+  Status Begin(Entry entry);
+  void End();
+  // Of the collective that has begun, until End().
+  [[nodiscard]] cudaEvent_t start() const { return open_->start.get(); }
+  [[nodiscard]] cudaEvent_t end() const { return open_->end.get(); }
 
   // Queries the events of all pending operations and removes those that are done. kUnavailable if
   // CUDA has failed.

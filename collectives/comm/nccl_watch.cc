@@ -98,7 +98,18 @@ Status NcclWatch::ReadyLocked() const {
   return {ErrorKind::kInternal, "the NCCL communicator has ended"};
 }
 
-Status NcclWatch::BeginLocked(Operation operation, cudaStream_t stream, cudaStream_t begins) {
+// CUDA blocks the host if too much work of a stream is pending, perhaps work that waits for a lost
+// rank: the watch must be able to abort meanwhile.
+Status NcclWatch::RecordUnlocked(cudaEvent_t event, cudaStream_t stream, Lock& lock) {
+  lock.unlock();
+  const Status recorded = CudaStatus(cudaEventRecord(event, stream), "cudaEventRecord");
+  lock.lock();
+  GACCD_RETURN_IF_ERROR(failure_);
+  return recorded.ok() ? recorded : FailLocked(recorded);
+}
+
+Status NcclWatch::BeginLocked(Operation operation, cudaStream_t stream, cudaStream_t begins,
+                              Lock& lock) {
   GACCD_RETURN_IF_ERROR(ReadyLocked());
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
   Status status = CudaStatus(cudaStreamIsCapturing(stream, &capturing), "cudaStreamIsCapturing");
@@ -112,8 +123,8 @@ Status NcclWatch::BeginLocked(Operation operation, cudaStream_t stream, cudaStre
   const bool counts = operation != Operation::kMessage || options_.hosts.size() <= 2;
   newest_ = {newest_.sequence + (counts ? 1 : 0), operation};
   options_.board.PublishEntry(newest_);
-  status = pending_.Begin(newest_, begins);
-  return status.ok() ? status : FailLocked(status);
+  status = pending_.Begin(newest_);
+  return status.ok() ? RecordUnlocked(pending_.start(), begins, lock) : FailLocked(status);
 }
 
 Status NcclWatch::EndLocked(ncclResult_t result, cudaStream_t stream, Lock& lock) {
@@ -121,9 +132,9 @@ Status NcclWatch::EndLocked(ncclResult_t result, cudaStream_t stream, Lock& lock
   // follow them.
   const Status status = FinishLocked(Numbered(newest_), result, EnqueueLimit(), lock);
   GACCD_RETURN_IF_ERROR(status);
+  GACCD_RETURN_IF_ERROR(RecordUnlocked(pending_.end(), stream, lock));
   const bool was_empty = pending_.empty();
-  const Status ended = pending_.End(stream);
-  if (!ended.ok()) return FailLocked(ended);
+  pending_.End();
   if (was_empty) wake_.notify_all();
   return Status::Ok();
 }

@@ -48,13 +48,15 @@ class NcclWatch {
 
   // Enqueues one collective or message on `stream`: calls(comm) makes one or more NCCL calls, which
   // become one group. The mutex is held during the calls, as NCCL allows one thread at a time on a
-  // communicator and the watch may abort it. It is released while NCCL processes them. The deadline
-  // begins when the work enqueued before on `begins` is done; null: on `stream`.
+  // communicator and the watch may abort it. It is released while NCCL processes them, and while
+  // CUDA records the events. The deadline begins when the work enqueued before on `begins` is done;
+  // null: on `stream`.
   template <typename Calls>
   Status Enqueue(Operation operation, cudaStream_t stream, const Calls& calls,
                  cudaStream_t begins = nullptr) {
     std::unique_lock lock(mutex_);
-    GACCD_RETURN_IF_ERROR(BeginLocked(operation, stream, begins != nullptr ? begins : stream));
+    GACCD_RETURN_IF_ERROR(
+        BeginLocked(operation, stream, begins != nullptr ? begins : stream, lock));
     ncclResult_t result = options_.api->GroupStart();
     if (result == ncclSuccess) {
       result = calls(options_.comm);
@@ -98,7 +100,8 @@ class NcclWatch {
   explicit NcclWatch(NcclWatchOptions options);
 
   [[nodiscard]] Status ReadyLocked() const;
-  Status BeginLocked(Operation operation, cudaStream_t stream, cudaStream_t begins);
+  Status BeginLocked(Operation operation, cudaStream_t stream, cudaStream_t begins, Lock& lock);
+  Status RecordUnlocked(cudaEvent_t event, cudaStream_t stream, Lock& lock);
   Status EndLocked(ncclResult_t result, cudaStream_t stream, Lock& lock);
   Status FinishLocked(std::string_view what, ncclResult_t result, std::chrono::nanoseconds limit,
                       Lock& lock);

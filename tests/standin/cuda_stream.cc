@@ -9,6 +9,7 @@
 #include "tests/standin/fatal.h"
 #include "tests/standin/faults.h"
 #include "tests/standin/runtime.h"
+#include "tests/standin/settings.h"
 #include "tests/standin/simt.h"
 #include "tests/standin/standin.h"
 
@@ -189,6 +190,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t handle) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (const cudaError_t error = Enter(__func__); error != cudaSuccess) return error;
+  if (EventsWait()) WaitForPlace(stream, __func__);
   return RecordEvent(event, stream, cudaEventRecordDefault, __func__);
 }
 

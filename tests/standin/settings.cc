@@ -14,6 +14,7 @@ constinit std::atomic<int> delay_us{0};
 constinit std::atomic<std::uint64_t> threads_seen{0};
 constinit std::atomic<bool> is_virtual{false};
 constinit std::atomic<int> max_pending{kMaxPending};
+constinit std::atomic<bool> events_wait{false};
 constinit std::atomic<std::int64_t> spent_ns{0};
 
 // splitmix64
@@ -47,6 +48,8 @@ void SetDelaySettings(std::uint64_t seed, int max_microseconds) {
 
 void SetMaxPending(int pieces) { max_pending.store(pieces, std::memory_order_relaxed); }
 int MaxPending() { return max_pending.load(std::memory_order_relaxed); }
+void SetEventsWait(bool wait) { events_wait.store(wait, std::memory_order_relaxed); }
+bool EventsWait() { return events_wait.load(std::memory_order_relaxed); }
 
 void MaybeDelay() {
   const int most = delay_us.load(std::memory_order_relaxed);

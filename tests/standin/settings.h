@@ -11,6 +11,8 @@ void SetDelaySettings(std::uint64_t seed, int max_microseconds);
 void MaybeDelay();
 // What SetMaxPending() asked for.
 int MaxPending();
+// What SetEventsWait() asked for.
+bool EventsWait();
 // What an event is stamped with: the time of the machine, or of the virtual clock.
 std::int64_t DeviceNanoseconds();
 // Whether the kernel that starts now on this thread runs its blocks and threads in reverse.

@@ -52,6 +52,9 @@ void SetDelays(std::uint64_t seed, int max_microseconds);
 // are not done, as a real one does at some 1000.
 inline constexpr int kMaxPending = 1000;
 void SetMaxPending(int pieces);
+// Whether the record of an event waits, too, as a real one does. Not otherwise: with few pieces it
+// would wait where a launch would not be reached.
+void SetEventsWait(bool wait);
 
 // While one lives, events are stamped with what Spend() was given in all streams, and not with the
 // machine's time: nothing sleeps, and a time that is measured does not depend on the load.

@@ -7,7 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <csignal>
+#include <thread>
 #include <utility>
 
 #include "collectives/comm/nccl_communicator.h"
@@ -96,6 +99,44 @@ TEST_F(NcclWatchTest, NamesDeadPeerBeforeBound) {
   EXPECT_THAT(watch->failure(),
               IsError(ErrorKind::kUnavailable, "rank 0 on n0, GPU 0: all-reduce #1 ended after",
                       "rank 1 on n0 has ended (its process does not exist)"));
+}
+
+// CUDA blocks the host in the record of an event while a stream has too much work: here behind a
+// collective that waits for the dead rank.
+TEST_F(NcclWatchTest, FullStreamDoesNotPreventAbort) {
+  OtherProcess other;
+  const auto watch = StartWatch(other);
+  const auto stream = CudaStream::Create();
+  const auto data = DeviceBuffer::Allocate(8, "data");
+  const auto enqueue = [&] {
+    return watch->Enqueue(Operation::kAllReduce, stream->get(), [&](ncclComm_t comm) {
+      return StandInNccl()->AllReduce(data->data(), data->data(), 2, ncclFloat32, ncclSum, comm,
+                                      stream->get());
+    });
+  };
+  ASSERT_TRUE(enqueue().ok());
+  standin::SetMaxPending(1);
+  standin::SetEventsWait(true);
+  std::atomic<bool> returned = false;
+  Status blocked;
+  std::thread host([&] {
+    blocked = enqueue();
+    returned = true;
+  });
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_FALSE(returned);
+
+  other.Kill();
+  const auto start = std::chrono::steady_clock::now();
+  while (!returned && std::chrono::steady_clock::now() - start < kAtOnce) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_TRUE(returned);
+  standin::SetEventsWait(false);
+  standin::SetMaxPending(standin::kMaxPending);
+  host.join();
+  EXPECT_THAT(blocked, HasMessage(HasSubstr("rank 1 on n0 has ended")));
+  EXPECT_EQ(cudaStreamSynchronize(stream->get()), cudaSuccess);
 }
 
 // A rank that has done its part may leave before the others.
