@@ -12,8 +12,8 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
-#include <string>
 
+#include "collectives/base/cuda.h"
 #include "collectives/base/result.h"
 
 namespace gaccd {
@@ -44,7 +44,8 @@ __device__ inline Index GridStride() {
   return static_cast<Index>(gridDim.x) * blockDim.x;
 }
 
-// May report an error of an earlier kernel: `what` is where it was detected.
+// kOs: no memory, also for the code of a kernel, which is loaded at its first start. May report an
+// error of an earlier kernel: `what` is where it was detected.
 template <typename... Parameters, typename... Arguments>
 Status Launch(void (*kernel)(Parameters...), LaunchShape shape, cudaStream_t stream,
               const char* what, Arguments... arguments) {
@@ -57,10 +58,7 @@ Status Launch(void (*kernel)(Parameters...), LaunchShape shape, cudaStream_t str
   kernel<<<shape.blocks, shape.threads, 0, stream>>>(static_cast<Parameters>(arguments)...);
   // clang-format on
 #endif
-  const cudaError_t error = cudaGetLastError();
-  if (error == cudaSuccess) return Status::Ok();
-  return {ErrorKind::kUnavailable, std::string(what) + ": " + cudaGetErrorString(error) + " (" +
-                                       cudaGetErrorName(error) + ")"};
+  return CudaStatus(cudaGetLastError(), what);
 }
 #endif
 

@@ -318,6 +318,20 @@ TEST_P(CudaFailures, ReturnStatusAndReleaseEverything) {
   EXPECT_GT(failures, 0);
 }
 
+// The code of a kernel needs memory at its first start: with that kind the micro-step is divided.
+TEST_F(CudaEngineTest, OwnKernelWithoutMemoryIsAShortage) {
+  int own = 0;
+  for (int nth = 1; nth < 100; nth += 3) {
+    standin::Reset();
+    standin::FailCall("kernel", nth, cudaErrorMemoryAllocation);
+    const auto run = RunOn(Cuda(), {.micro = 5, .target = 13, .updates = 1});
+    if (run.ok() || run.status().message().find("cuBLASLt") != std::string::npos) continue;
+    ++own;
+    EXPECT_THAT(run, HasKind(ErrorKind::kOs));
+  }
+  EXPECT_GT(own, 0);
+}
+
 // A kernel that goes wrong takes the GPU with it.
 TEST_F(CudaEngineTest, FailingKernelEndsRun) {
   const EngineCase test{.micro = 5, .target = 13, .updates = 4};
