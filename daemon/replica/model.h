@@ -112,8 +112,8 @@ class Model {
   // pipelines do not support.
   Status SetStage(std::vector<std::int64_t> blocks, std::size_t stage,
                   bool divide_backward = false);
-  // Empty: not a pipeline stage.
-  [[nodiscard]] const std::optional<PipelineStage>& stage() const { return stage_; }
+  [[nodiscard]] const std::optional<PipelineStage>& stage() const { return stage_; }  // or none
+  [[nodiscard]] Model WithAllStages() const;  // a copy that is not a pipeline stage
   // Floating-point operations of one sample's forward and backward, by block at which a pipeline
   // can be cut. Records graphs.
   [[nodiscard]] Result<std::vector<double>> BlockFlops() const;
@@ -153,8 +153,8 @@ class Model {
   [[nodiscard]] std::optional<ContrastiveModel> contrastive() const;
 
   // Model FLOPs: floating-point operations of the matrix products of one sample of length `length`,
-  // forward and backward, 2 m n k each. Recomputation does not count; causal attention counts as
-  // full. Records a graph.
+  // forward and backward, 2 m n k each; of a stage only its own. Recomputation does not count;
+  // causal attention counts as full. Records a graph.
   [[nodiscard]] double FlopsPerSample(std::int64_t length = 0) const;
   // Additional operations with Recompute::kBlocks; 0 if the model has no blocks. Records a graph.
   [[nodiscard]] double RecomputedFlopsPerSample() const;

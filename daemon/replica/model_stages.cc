@@ -136,6 +136,12 @@ Status Model::SetStage(std::vector<std::int64_t> blocks, std::size_t stage, bool
   return RecordTraining({1}).status();
 }
 
+Model Model::WithAllStages() const {
+  Model model = *this;
+  model.stage_.reset();
+  return model;
+}
+
 Status Model::CutToStage(const std::vector<std::optional<ValueId>>& gradients,
                          TrainingGraph* training) const {
   StageCuts cuts = MakeCuts(training->block_ends, training->weight);

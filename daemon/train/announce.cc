@@ -130,7 +130,8 @@ RunStart TrainingRun::StartRecord() const {
   if (job_.optimizer.ema) start.ema_decay = job_.optimizer.ema->decay;
   // Only rank 0 writes the record; the rest takes time, and querying versions loads libraries.
   if (comm_.rank() != 0) return start;
-  start.flops_per_sample = MeanFlops(trainer_->model(), *data.train);
+  // A sample passes through all stages; metrics divide by the peak of all ranks.
+  start.flops_per_sample = MeanFlops(trainer_->model().WithAllStages(), *data.train);
   if (!device.gpu) return start;
   start.gpu = device.gpu->name;
   start.peak_flops = PeakFlops(start.gpu, GetNumerics(job_));

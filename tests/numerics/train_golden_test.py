@@ -191,6 +191,7 @@ class TrainGolden(unittest.TestCase):
                            f"--save-weights={folder}/run/weights", "--save-every-updates=7")
             self.compare_model(golden, f"{folder}/run", MODELS / "gpt_mini.trained")
             weights = read_safetensors(f"{folder}/run/weights")
+            flops = self.flops(f"{folder}/run")
             for other in ((*mpirun(MPIRUN, 3), *train, "--pipeline=3"), train):
                 with self.subTest(other=other):
                     shutil.rmtree(f"{folder}/other", ignore_errors=True)
@@ -199,6 +200,13 @@ class TrainGolden(unittest.TestCase):
                                    f"--save-weights={folder}/other/weights")
                     for name, values in read_safetensors(f"{folder}/other/weights").items():
                         self.assert_close(values, weights[name], name)
+                    self.assertEqual(self.flops(f"{folder}/other"), flops, "of the model, not of a stage")
+
+    @staticmethod
+    def flops(folder):
+        (events,) = Path(folder).glob("attempts/0*/events.jsonl")
+        (start,) = (e for e in map(json.loads, events.read_text().splitlines()) if e["ev"] == "run_start")
+        return start["flops_per_sample"]
 
     def test_exported_models(self):
         jobs = sorted(GRAPHS.glob("*.txtpb"))

@@ -247,6 +247,20 @@ TEST(ModelTest, CountsProductFlops) {
   EXPECT_EQ(mlp->RecomputedFlopsPerSample(), 0) << "what its one block makes is kept";
 }
 
+TEST(ModelTest, StageCountsItsOwnProducts) {
+  Model model = ValueOrThrow(
+      Model::Make(Mlp({8, 7, 6, 4}, LossKind::kSoftmaxCrossEntropy), LabelledSample({8}, 4)));
+  const double whole = model.FlopsPerSample();
+  double sum = 0;
+  for (const std::size_t stage : {0, 1}) {
+    ASSERT_OK(model.SetStage({2, std::ssize(ValueOrThrow(model.BlockFlops())) - 2}, stage));
+    EXPECT_LT(model.FlopsPerSample(), whole);
+    EXPECT_EQ(model.WithAllStages().FlopsPerSample(), whole);
+    sum += model.FlopsPerSample();
+  }
+  EXPECT_EQ(sum, whole);
+}
+
 // A stage whose blocks are frozen has no gradient to receive.
 TEST(ModelTest, FirstStageNeedsSomethingToTrain) {
   for (const auto& [frozen, least] :
