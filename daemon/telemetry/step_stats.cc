@@ -54,7 +54,11 @@ StepRates StepClock::Count(const StepRecord& record) {
   if (since_start > 0) rates.wall_samples_per_s = static_cast<double>(samples_) / since_start;
   rates.dur_p50_s = updates_.Quantile(0.50);
   rates.dur_p99_s = updates_.Quantile(0.99);
+  sizes_.Add(static_cast<double>(record.samples));
   rates.eta_s = intervals_.Remaining(record.steps_total - record.step);
+  if (record.samples_left && sizes_.Mean() > 0) {
+    rates.eta_s = intervals_.Mean() / sizes_.Mean() * static_cast<double>(*record.samples_left);
+  }
   return rates;
 }
 

@@ -44,6 +44,7 @@ class StepClock {
 
   StepStats updates_;          // durations of updates
   StepStats intervals_;        // between ends of updates: includes evaluation and everything else
+  StepStats sizes_;            // samples of these updates
   Clock::time_point last_{};   // epoch of the clock: none yet
   Clock::time_point start_{};  // start of the first update
   std::int64_t samples_ = 0;

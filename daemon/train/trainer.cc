@@ -328,8 +328,12 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
   MeasureLoads();
   GACCD_ASSIGN_OR_RETURN(record.digest,
                          replicas_->Compare(*engine_, done.step(), &summary->failed_together));
-  reporter.Report(record);
   const UpdateSchedule& schedule = inputs_.schedule;
+  if (schedule.stages().size() > 1) {
+    record.samples_left =
+        schedule.SamplesBefore(schedule.updates()) - schedule.SamplesBefore(done.step());
+  }
+  reporter.Report(record);
   if (schedule.StageIndex(done.step()) != schedule.StageIndex(done.step() - 1)) {
     ReportTarget(done.step(), reporter);
   }

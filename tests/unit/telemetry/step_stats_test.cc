@@ -63,6 +63,18 @@ TEST(StepClockTest, ExcludesTimeBeforeFirstUpdate) {
   EXPECT_GE(second.eta_s, 9 * (0.25 + 0.02) / 2);
 }
 
+// Later updates of a target schedule take longer.
+TEST(StepClockTest, TimeLeftFollowsSamplesLeft) {
+  StepClock clock;
+  StepRecord step{.step = 1, .steps_total = 3, .samples = 50, .dur_s = 0.25, .samples_left = 6000};
+  EXPECT_EQ(clock.Count(step).eta_s, 30);
+  step.step = 2;
+  step.samples = 3000;
+  step.dur_s = 15;
+  step.samples_left = 3000;
+  EXPECT_DOUBLE_EQ(clock.Count(step).eta_s, 15);
+}
+
 TEST(LineClockTest, PrintsSlowUpdatesAndLastOne) {
   const LineClock::Clock::time_point start;
   const auto at = [start](std::int64_t seconds) { return start + std::chrono::seconds(seconds); };

@@ -105,6 +105,17 @@ TEST_F(TargetScheduleTest, RateFollowsBatchAndSamples) {
   EXPECT_NEAR(last, job.optimizer.lr * 21 / 13 * 0.1, 1e-12);
 }
 
+// After one update its time is all that is known.
+TEST_F(TargetScheduleTest, TimeLeftFollowsSamplesLeft) {
+  const auto run = ValueOrThrow(Train(ChangingJob(), 1, 0, "never"));
+  const std::string run_dir = StrCat(folder_, "/run-0");
+  const auto first = [&](const char* key) {
+    return std::stod(tests::StepValues(run_dir, key).front());
+  };
+  const double left = static_cast<double>(run.summary.samples - 13);
+  EXPECT_NEAR(first("eta_s"), first("dur_s") / 13 * left, 1e-6);
+}
+
 TEST_F(TargetScheduleTest, StrictRefusesInexactStage) {
   Job job = ChangingJob();
   job.batch.rounding = Rounding::kFloor;
