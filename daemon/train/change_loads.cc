@@ -10,6 +10,7 @@
 #include "daemon/telemetry/event_lines.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/trainer.h"
+#include "daemon/train/training_checks.h"
 
 namespace gaccd {
 namespace {
@@ -67,8 +68,10 @@ void Trainer::MeasureLoads() {
   if (better->apply) {
     next_plan_ = std::move(better);
   } else if (comm_.rank() == 0) {
+    const bool can_change = CheckOtherLoads(inputs_.job, inputs_.model, inputs_.plan).ok();
     LogInfo(StrCat("advice: ", EventLine(ChangeRecord(timed.index + 1, inputs_.plan, *better)),
-                   "; --rebalance=auto applies them"));
+                   can_change ? "; --rebalance=auto applies them"
+                              : "; --speed with the speeds of the hosts applies similar ones"));
   }
 }
 

@@ -52,7 +52,7 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
   GACCD_RETURN_IF_ERROR(CheckSameData(comm_, *inputs_.data.train, inputs_.data.eval.get()));
   content_ = HashContent(*inputs_.data.train, inputs_.data.eval.get());
   if (words_.measures() && CanMeasureSpeeds(inputs_.job, inputs_.model) &&
-      inputs_.model.micro_values() == 0) {
+      inputs_.model.micro_values() == 0 && !inputs_.plan.any_split()) {
     rebalancer_.emplace(static_cast<std::size_t>(comm_.size()), loads_.once, loads_.always);
   }
   if (loads_.any()) feed_.PrepareForOtherLoads();

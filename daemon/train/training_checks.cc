@@ -44,6 +44,8 @@ Status CheckDroppedMicroBatches(const Job& job, const Model& model) {
           "which micro-batch another one drops: expected stop or skip-update"};
 }
 
+}  // namespace
+
 Status CheckOtherLoads(const Job& job, const Model& model, const Plan& plan) {
   const auto refuse = [](const std::string& why) -> Status {
     return {ErrorKind::kConfig, "--rebalance=auto and --speed=measured: " + why};
@@ -73,8 +75,6 @@ Status CheckOtherLoads(const Job& job, const Model& model, const Plan& plan) {
   return refuse(StrCat("every size of a micro-batch is prepared, expected at most ",
                        BatchFeed::kMaxPreparedSizes, " samples, found ", micro_batch));
 }
-
-}  // namespace
 
 Status CheckAnySplit(const Job& job, const Model& model, const Plan& plan) {
   if (!plan.any_split()) return Status::Ok();

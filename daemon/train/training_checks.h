@@ -27,6 +27,10 @@ namespace gaccd {
 [[nodiscard]] Status CheckTrainingFlags(const Job& job, const Model& model, const Plan& plan,
                                         const TrainGuards& guards, const LoadChanges& loads);
 
+// kConfig if the loads cannot change during the run (--rebalance=auto, --speed=measured). model:
+// whole, or a stage.
+[[nodiscard]] Status CheckOtherLoads(const Job& job, const Model& model, const Plan& plan);
+
 // Whether measured times show speeds: micro-steps of the model wait for no other rank.
 [[nodiscard]] bool CanMeasureSpeeds(const Job& job, const Model& model);
 

@@ -349,6 +349,14 @@ class UnevenHosts(unittest.TestCase):
             _, resumed = self.train("auto", *wrong)
             self.assertEqual([e["loads"] for e in resumed if e["ev"] == "plan"], [changes[-1]["loads"]])
             self.assert_same_updates(first + resumed, equal)
+            # The advice names no flag that the job refuses.
+            stages = "target_schedule { stage { at_update: 0 target: 37 } stage { at_update: 35 target: 20 } }"
+            for name, batch, flag in (("one", "target: 37", "--rebalance=auto applies them"),
+                                      ("stages", stages, "--speed with the speeds of the hosts")):
+                (self.dir / "job.txtpb").write_text(UNEVEN.replace("target: 37", batch))
+                self.train(name, "--speed=n[1-2]:0.05", "--max-updates=36")
+                log = (self.dir / name / "attempts" / "latest" / "log" / "gaccd.INFO").read_text()
+                self.assertRegex(log, f"advice: loads after .*; {flag}")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@
 #include "daemon/config/job_text.h"
 #include "daemon/launch/launch.h"
 #include "daemon/plan/load_groups.h"
+#include "daemon/telemetry/log.h"
 #include "daemon/train/rebalancer.h"
 #include "tests/support/engine_runs.h"
 #include "tests/support/rank_training.h"
@@ -403,6 +404,26 @@ TEST(SpeedTest, DiscardsTimesOfPreviousLoads) {
   // The change made the slowest rank slower, and is taken back.
   EXPECT_THAT(EventValues(folder.path(), "rebalance", "step"),
               ::testing::ElementsAre(StrCat(kFirst), StrCat(2 * kFirst)));
+}
+
+// There is no plan for measured speeds; without a reason there is no warning.
+TEST(SpeedTest, AnySplitMeasuresNone) {
+  Job job = UnevenJob();
+  job.data.eval.reset();
+  job.epochs = 0;
+  job.max_updates = 40;
+  job.batch.bits = Bits::kAnySplit;
+  std::string warnings;
+  std::atomic<std::int64_t> reads = 0;
+  SetLogHook([&](const LogLine& line) { warnings += StrCat(line.message, "\n"); });
+  const Trained found =
+      Train(job, {.ranks = 2, .data = [&](int rank) {
+                    return std::make_unique<SlowData>(std::move(OpenTrainingData(job)->train),
+                                                      tests::ReadTime(rank == 1), &reads);
+                  }});
+  SetLogHook({});
+  for (const Status& status : found.status) EXPECT_OK(status);
+  EXPECT_EQ(warnings, "");
 }
 
 TEST(SpeedTest, RefusesFixedLoads) {
