@@ -35,6 +35,8 @@ void Parse(std::string_view text, std::string JobState::*more, JobStates* jobs) 
     std::getline(fields, job.state, '|');
     std::getline(fields, job.*more, '|');
     job.state.erase(std::min(job.state.find(' '), job.state.size()));  // "CANCELLED by 1000"
+    // "launch failed requeued held"
+    std::ranges::replace(job.*more, ' ', '_');
     if (raw.empty() || shown.empty() || job.state.empty()) continue;
     if (!IsPlain(raw) || !IsPlain(shown) || !IsPlain(job.state)) continue;
     if (!IsPlain(job.*more) || job.*more == "None") (job.*more).clear();

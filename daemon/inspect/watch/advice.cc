@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <chrono>
+#include <optional>
 
 #include "collectives/base/result.h"
 #include "collectives/base/strings.h"
@@ -190,6 +191,20 @@ Advice AdviseSilentRanks(const RunState& state) {
           StrCat("检查作业 ", job, " 是否仍在运行：", command, "；各 rank 的输出：ls ", said)};
 }
 
+// A job that SLURM does not run until somebody tells it to: "job 17 is PENDING (JobHeldUser)".
+std::optional<Advice> AdviseForPausedJob(const RunState& state) {
+  const std::string& slurm = state.slurm;
+  const bool held = Mentions(slurm, "Held") || Mentions(slurm, "_held") ||
+                    Mentions(slurm, "SPECIAL_EXIT") || Mentions(slurm, "REQUEUE_HOLD");
+  const bool suspended = Mentions(slurm, "is SUSPENDED");
+  if (!held && !suspended) return std::nullopt;
+  constexpr std::size_t kId = std::string_view("job ").size();
+  const std::string id = slurm.substr(kId, slurm.find(' ', kId) - kId);
+  const std::string command = StrCat("scontrol ", suspended ? "resume " : "release ", id);
+  return Advice{StrCat("SLURM waits for a command: ", slurm, "; to continue: ", command),
+                StrCat("SLURM 在等待命令：", slurm, "；继续运行：", command)};
+}
+
 // For a job that ended according to SLURM, without a reason in its files.
 Advice AdviseWithoutVerdict(const std::string& folder) {
   return {StrCat("read the output of its script, the newest slurm-*.out in ", folder,
@@ -203,6 +218,7 @@ Advice AdviseForPhase(const AdviceFacts& facts, const std::string& folder) {
   const RunState& state = facts.state;
   switch (state.phase) {
     case RunPhase::kSubmitted:
+      if (const auto paused = AdviseForPausedJob(state)) return *paused;
       if (!state.slurm.empty()) {
         return {StrCat("nothing to do while it waits for SLURM: ", state.slurm),
                 StrCat("等待 SLURM 期间无需操作：", state.slurm)};
@@ -216,6 +232,7 @@ Advice AdviseForPhase(const AdviceFacts& facts, const std::string& folder) {
     case RunPhase::kRunning:
       return AdviseLiveRun(facts, folder);
     case RunPhase::kStale: {
+      if (const auto paused = AdviseForPausedJob(state)) return *paused;
       if (state.no_rank_yet) return AdviseSilentRanks(state);
       const std::string age = DurationText(state.age_s);
       return {StrCat("check whether host ", state.host, " and job ", state.job,
@@ -229,6 +246,7 @@ Advice AdviseForPhase(const AdviceFacts& facts, const std::string& folder) {
     case RunPhase::kFailed:
       break;
   }
+  if (const auto paused = AdviseForPausedJob(state)) return *paused;
   if (!state.exit) return AdviseWithoutVerdict(folder);
   return AfterExit(facts, *state.exit, folder);
 }

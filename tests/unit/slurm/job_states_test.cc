@@ -11,7 +11,8 @@ TEST(JobStates, AreReadFromSqueue) {
   JobStates jobs;
   ParseSqueue(
       "17|17|PENDING|Resources\n20|18_3|RUNNING|None\n19|18_[4-9%2]|PENDING|JobArrayTaskLimit\n"
-      "slurm_load_jobs error: x\n21|21|PEND\x1b[2JING|x\n|22|PENDING|x\n",
+      "slurm_load_jobs error: x\n21|21|PEND\x1b[2JING|x\n|22|PENDING|x\n"
+      "34|34|PENDING|job requeued in held state\n",
       &jobs);
   EXPECT_EQ(jobs["17"].state, "PENDING");
   EXPECT_EQ(jobs["17"].reason, "Resources");
@@ -20,6 +21,7 @@ TEST(JobStates, AreReadFromSqueue) {
   EXPECT_EQ(jobs["20"].reason, "");
   EXPECT_FALSE(jobs.contains("21"));
   EXPECT_FALSE(jobs.contains("22"));
+  EXPECT_EQ(jobs["34"].reason, "job_requeued_in_held_state");
 }
 
 TEST(JobStates, AreReadFromSacct) {

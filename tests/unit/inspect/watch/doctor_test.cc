@@ -260,6 +260,23 @@ TEST(Advise, DependsOnReasonIfExitCodeIsAmbiguous) {
   EXPECT_THAT(stopped, Not(HasSubstr("would fail the same way")));
 }
 
+TEST(Advise, NamesCommandForJobThatSlurmDoesNotRun) {
+  const auto advice = [](RunPhase phase, const char* slurm) {
+    RunState state{.folder = "r", .job = "17", .phase = phase, .slurm = slurm};
+    if (phase == RunPhase::kStopped) state.exit = 75;
+    return Advise({.state = state})[0].en;
+  };
+  EXPECT_EQ(advice(RunPhase::kStale, "job 17 is SUSPENDED"),
+            "SLURM waits for a command: job 17 is SUSPENDED; to continue: scontrol resume 17");
+  for (const char* slurm : {"job 17_3 is PENDING (JobHeldUser)", "job 17_3 is SPECIAL_EXIT",
+                            "job 17_3 is PENDING (launch_failed_requeued_held)"}) {
+    EXPECT_THAT(advice(RunPhase::kStopped, slurm), HasSubstr("scontrol release 17_3"));
+    EXPECT_THAT(advice(RunPhase::kSubmitted, slurm), HasSubstr("scontrol release 17_3"));
+  }
+  EXPECT_THAT(advice(RunPhase::kStopped, "job 17 is PENDING (BeginTime)"),
+              HasSubstr("slurm/launch does so automatically"));
+}
+
 TEST(Advise, ReportsFullDiskFirst) {
   RunState state{.folder = "r", .phase = RunPhase::kRunning};
   EXPECT_THAT(Advise({.state = state, .disk_full = true})[0].en,
