@@ -89,6 +89,16 @@ TEST(EventsGoldenTest, KeysAndLinesOfEveryKind) {
   const auto plan = ValueOrThrow(
       Plan::Make({.nodes = 1, .gpus_per_node = 2, .target_batch = 30, .speeds = {1, 0.5}}));
   found += Line(PlanRecord{plan, ""}) + "\n";
+  auto pipeline = ValueOrThrow(Plan::Make({.nodes = 1,
+                                           .gpus_per_node = 2,
+                                           .target_batch = 30,
+                                           .recompute = Recompute::kBlocks,
+                                           .stages = 2}));
+  pipeline.set_memory({.bytes = 7, .limit = 8});
+  found += Line(PlanRecord{pipeline, ""}) + "\n";
+  const auto any_split = ValueOrThrow(
+      Plan::Make({.nodes = 1, .gpus_per_node = 2, .target_batch = 30, .bits = Bits::kAnySplit}));
+  found += Line(PlanRecord{any_split, ""}) + "\n";
   Event newest;
   ASSERT_TRUE(ParseEvent(Line(Sample<StepRecord>()), &newest));
   found += StepSum::FromEvent(newest).Line(newest) + "\n";
