@@ -90,7 +90,10 @@ std::string Render(const SbatchScript& script) {
   if (script.chain) {
     text +=
         "# A job that waited for the one before has nothing to do where that completed the run.\n"
-        "if [[ -n ${SLURM_JOB_DEPENDENCY:-} && -e $GACCD_RUN_DIR/DONE ]]; then exit 0; fi\n";
+        "if [[ -n ${SLURM_JOB_DEPENDENCY:-} && -e $GACCD_RUN_DIR/DONE ]]; then\n"
+        "  echo 'gaccd: nothing to do: an earlier job has completed the training'\n"
+        "  exit 0\n"
+        "fi\n";
   }
   text += StrCat("cd -- ", ShellWord(script.work_folder), " || exit 74\n");
   const auto file = [&](std::string_view name) { return ShellWord(StrCat(script.folder, name)); };

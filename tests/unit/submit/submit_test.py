@@ -89,6 +89,7 @@ class Submit(unittest.TestCase):
         done = subprocess.run(["bash", script, *args], cwd="/", text=True, capture_output=True, timeout=60,
                               env=self.env | {"SLURM_JOB_ID": "17", "SLURM_SUBMIT_DIR": "/"} | env)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.said = done.stdout
         log = self.dir / "srun"
         return log.read_text().split("\0")[:-1] if log.exists() else None
 
@@ -267,6 +268,7 @@ class Submit(unittest.TestCase):
         self.assertIn("submitted: job 17,18,19,", done.stdout)
         (self.runs / "r" / "DONE").touch()
         self.assertIsNone(self.start(path, SLURM_JOB_DEPENDENCY="afterany:17"))
+        self.assertEqual(self.said, "gaccd: nothing to do: an earlier job has completed the training\n")
         self.assertIsNotNone(self.start(path))
         self.submit("--run=s")  # with the user's own dependency the ranks decide whether DONE is enough
         (self.runs / "s" / "DONE").touch()
