@@ -24,6 +24,21 @@ double EvalValue(const EvalRecord& record, const std::string& name) {
   return metric == record.metrics.end() ? record.loss : metric->value;
 }
 
+// Warning for a run with --bits=any-split that resumes with other micro-batches. Empty: they are
+// the same, or there was no any-split.
+std::string OtherBits(const Plan& was, bool was_by_length, const Plan& now, bool by_length) {
+  if (!was.any_split() || !now.any_split()) return {};
+  const auto describe = [](const Plan& plan, bool grouped) {
+    return StrCat("of at most ", plan.request().micro_batch, " samples",
+                  grouped ? ", grouped by length" : "");
+  };
+  const std::string before = describe(was, was_by_length);
+  const std::string after = describe(now, by_length);
+  if (before == after) return {};
+  return StrCat("--bits=any-split: micro-batches ", after, " from here on, before the resume ",
+                before, ": the run has other bits than one without this change");
+}
+
 }  // namespace
 
 Trainer::Trainer(Communicator& comm, TrainingInputs inputs, const TrainerOptions& options)
@@ -135,6 +150,10 @@ Status Trainer::Resume(const LoadedState& state, bool in_own_folder) {
       {saved, with_rule.lr_factor(), before.updates()},
       {inputs_.job, inputs_.plan.lr_factor(), inputs_.schedule.updates()}, start_.updates);
   if (!jump.empty() && comm_.rank() == 0) LogWarning(jump);
+  const bool texts = !inputs_.data.train->spec().cuts.empty();
+  const std::string other_bits = OtherBits(was, texts && saved.batch.group_by_length, inputs_.plan,
+                                           texts && inputs_.job.batch.group_by_length);
+  if (!other_bits.empty() && comm_.rank() == 0) LogWarning(other_bits);
   if (inputs_.model.micro_values() > 0 && comm_.rank() == 0 &&
       MicroBatchesText(was) != MicroBatchesText(inputs_.plan)) {
     LogWarning(StrCat("batch_norm normalises micro-batches ", MicroBatchesText(inputs_.plan),

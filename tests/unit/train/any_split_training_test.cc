@@ -14,6 +14,8 @@
 namespace gaccd {
 namespace {
 
+using ::testing::HasSubstr;
+using ::testing::Not;
 using tests::ResumeTest;
 using tests::SmallJob;
 
@@ -132,6 +134,21 @@ TEST_F(AnySplitTrainingTest, DoesNotContinueInsideAnUpdateOfOtherBits) {
   const auto resumed = ValueOrThrow(Train(job, 3, 0, "auto"));
   EXPECT_EQ(resumed.first, 3);
   EXPECT_EQ(resumed.weights, ValueOrThrow(Train(job, 3, 0, CheckpointPath(3))).weights);
+}
+
+// The micro-batch is free to change, but the bits depend on it.
+TEST_F(AnySplitTrainingTest, WarnsOfOtherMicroBatchesAfterResume) {
+  Job job = AnySplitJob();
+  ASSERT_OK(Train(job, 2, 10, "never"));
+  EXPECT_THAT(ValueOrThrow(Train(job, 3, 0, CheckpointPath(10))).warnings,
+              Not(HasSubstr("--bits=any-split")));
+  job.batch.micro = 8;
+  EXPECT_THAT(ValueOrThrow(Train(job, 3, 0, CheckpointPath(10))).warnings,
+              HasSubstr("--bits=any-split: micro-batches of at most 8 samples from here on, before "
+                        "the resume of at most 5 samples"));
+  job.batch.bits = Bits::kThisSplit;
+  EXPECT_THAT(ValueOrThrow(Train(job, 3, 0, CheckpointPath(10))).warnings,
+              Not(HasSubstr("--bits=any-split: micro")));
 }
 
 TEST_F(AnySplitTrainingTest, RefusesWhatDependsOnRanks) {
