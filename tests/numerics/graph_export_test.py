@@ -5,10 +5,12 @@ one that GACCD_EXPORT_PYTHON names; without one the test is skipped: exit code 7
 """
 import dataclasses
 import functools
+import os
 import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 from exporter import open_exporter
 from launch import mpirun, run
@@ -452,6 +454,12 @@ class GraphExport(unittest.TestCase):
             with self.subTest(change=str(change)):
                 self.check_verification(Changed(change), x)
         self.check_verification(make_graphs.Waves(), torch.randn(2, 2, 7, 6))
+
+    def test_verification_is_one_process_in_a_job_of_several(self):
+        import make_graphs
+        for job in ({"SLURM_JOB_ID": "5", "SLURM_NTASKS": "4"}, {"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "1"}):
+            with self.subTest(job=job), mock.patch.dict(os.environ, job):
+                self.assertTrue(self.verify(make_graphs.Tied(), torch.zeros(2, 6)).ok)
 
     def test_verification_finds_an_operation_that_differs(self):
         import make_graphs

@@ -5,6 +5,7 @@ go to FOLDER/RANK.json, a list of the same length. A check that fails raises, an
 """
 import json
 import os
+import pickle
 import struct
 import sys
 from dataclasses import replace
@@ -27,7 +28,7 @@ import gaccd  # noqa: E402
 import gaccd.torch  # noqa: E402
 from gaccd.torch import AuditError, ExactBatches, accumulate, all_gather  # noqa: E402
 from python_loop_collectives import (  # noqa: E402, F401
-    finite_differences, gathered_rows, gradcheck, raised, reduced_constants)
+    finite_differences, gathered_rows, gradcheck, raised, reduced_constants, second_derivatives)
 
 
 NEW_TORCH = int(torch.__version__.split(".")[0]) >= 2
@@ -224,6 +225,7 @@ def train(case, rank, world):
     except AuditError as error:
         same = all(torch.equal(a, b) for a, b in zip(before, training.model.parameters()))
         assert same or "step in" in case["variant"], "the optimiser stepped"
+        assert str(pickle.loads(pickle.dumps(error))) == str(error)
         return {"error": str(error), "expected": error.expected, "found": error.found}
     if "save" in case and rank == 0:
         training.save(case["save"])
@@ -463,6 +465,7 @@ def refusals(case, rank, world):
             raised(ValueError, window.backward, two, torch.ones(2, 1, requires_grad=True)),
             raised(ValueError, accumulate, sparse, batches.at(1)),
             raised(ValueError, next, batches.updates(DataLoader(torch.ones(16, 1), batch_size=4))),
+            raised(ValueError, next, batches.updates(DataLoader(torch.ones(17, 1), batch_sampler=batches))),
             raised(ValueError, accumulate, model, ExactBatches(16, plan(world + 1, 16), rank).at(1)),
             raised(ValueError, accumulate, model, ExactBatches(16, plan(world, 16), (rank + 1) % world).at(1)),
             raised(ValueError, accumulate, still, ExactBatches(16, plan(world, 2), rank).at(1)),

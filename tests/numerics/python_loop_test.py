@@ -244,7 +244,7 @@ class PythonLoop(unittest.TestCase):
 
     def test_collectives_have_the_gradients_of_both_conventions(self):
         for world in WORLDS:
-            checks = ["finite_differences", "gathered_rows", "reduced_constants",
+            checks = ["finite_differences", "gathered_rows", "reduced_constants", "second_derivatives",
                       *(["gradcheck"] if world == 1 else [])]
             results = run_ranks(world, [{"do": do} for do in checks], self.dir / f"collectives-{world}")
             for rank, (found, refused, unequal, *_) in enumerate(results):
@@ -263,7 +263,9 @@ class PythonLoop(unittest.TestCase):
                     for what, expected, other in (
                             ("shapes", "float32 values of shape [2, 3], as on rank 0", "shape [3, 2] on rank 1"),
                             ("numbers", "values of shape []", "values of shape [1] on rank 1"),
-                            ("types", "float32 values", "float64 values of shape [2] on rank 1")):
+                            ("types", "float32 values", "float64 values of shape [2] on rank 1"),
+                            ("conventions", "per_rank_loss, as on rank 0", "replicated_loss on rank 1"),
+                            ("followed", "gradients to be followed on all ranks", "torch.no_grad() on rank 1")):
                         self.assertIn(expected, unequal[what].split("found")[0])
                         self.assertIn(other, unequal[what].split("found")[1])
 
@@ -287,7 +289,7 @@ class PythonLoop(unittest.TestCase):
             self.assertEqual(scaled, [8 * 2.5, 2.5])  # of inputs 0 to 5
             parts = ("without samples=", "found losses of shape [2, 1]", "shape [2, 1], as the losses, found [3, 1]",
                      "expected 3 samples, found losses of 2", "found both", "a count without gradient",
-                     "found sparse=True", "found one of other samples", "expected 4 ranks (the plan), found 3",
+                     "found sparse=True", "found one of other samples", "of 16 samples, as ExactBatches was given, found 17", "expected 4 ranks (the plan), found 3",
                      "expected the samples of rank", "at least 3 samples in every update, found 2", "expected a plan without speeds", "found 'measured'",
                      "update 1: expected a sum of weights above 0, found 0",
                      "expected count= with a loss that is one number", "one number, found shape [1]", "found it outside",

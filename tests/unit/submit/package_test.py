@@ -7,6 +7,7 @@ import contextlib
 import io
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -174,11 +175,21 @@ class Package(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, r"target_batch is 64 and values\['batch.target'\] 32,48"):
             gaccd.sweep(JOB, "lr", nodes=1, target_batch=64, gaccd=GACCD, values={"batch.target": [32, 48]})
 
+    def test_errors_pass_between_processes(self):
+        for error in (gaccd.GaccdError(["gaccd", "plan"], 64, "said"), gaccd.GaccdError(["gaccd"], 3, ""),
+                      gaccd.RunFailed({"folder": "runs/a", "phase": "failed", "reason": "oom"})):
+            copied = pickle.loads(pickle.dumps(error))
+            self.assertEqual((str(copied), vars(copied)), (str(error), vars(error)))
+
     def test_torch_is_needed_only_by_gaccd_torch(self):
         code = "import gaccd, sys; assert 'torch' not in sys.modules; sys.modules['torch'] = None; import gaccd.torch"
         done = subprocess.run([sys.executable, "-Bc", code], env={**os.environ, "PYTHONPATH": str(PACKAGE)},
                               capture_output=True, text=True, timeout=60)
         self.assertIn("import of torch halted", done.stderr)
+        code = "import sys; sys.modules['torch'] = None; from gaccd import *; print(submit.__name__, 'export' in globals())"
+        done = subprocess.run([sys.executable, "-Bc", code], env={**os.environ, "PYTHONPATH": str(PACKAGE)},
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.stdout, "submit False\n", done.stderr)
 
     def test_types_are_whole(self):
         done = subprocess.run(["mypy", "--config-file", str(PACKAGE / "pyproject.toml"), "--cache-dir",

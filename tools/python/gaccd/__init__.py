@@ -3,6 +3,7 @@ exports PyTorch models to gaccd."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Callable
 
 from .plan import Plan, RankPlan, plan
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
     from .export_model import export
     from .verify_model import Verification, verify
 
-__all__ = ["ExportError", "GaccdError", "Plan", "RankPlan", "Run", "RunFailed", "Verification", "export", "plan",
-           "submit", "sweep", "verify"]
+__all__ = ["GaccdError", "Plan", "RankPlan", "Run", "RunFailed", "plan", "submit", "sweep"]
+if TYPE_CHECKING or all(find_spec(name) for name in ("torch", "safetensors")):  # `import *` imports all that is listed
+    __all__ += ["ExportError", "Verification", "export", "verify"]
 
 
 def __getattr__(name: str) -> Callable[..., Any]:

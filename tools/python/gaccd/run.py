@@ -16,6 +16,7 @@ PathLike = Union[str, "os.PathLike[str]"]
 END_STATES = ("done", "failed")
 NOT_REQUEUED = (93, 130)  # exit codes: the file STOP, Ctrl-C twice
 NO_PROGRAM = 127  # exit code of a shell
+LAUNCHERS = ("SLURM_", "OMPI_COMM_", "PMIX_", "PMI_")  # variables of a job or rank; OMPI_MCA_ are settings
 
 
 class GaccdError(Exception):
@@ -24,6 +25,11 @@ class GaccdError(Exception):
     def __init__(self, command: Sequence[str], code: int, said: str) -> None:
         super().__init__(said.strip() or f"{' '.join(command)}: exit {code}")
         self.code = code
+        self._made_of = (list(command), code, said)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Otherwise a pool of processes ends with a TypeError in place of this error."""
+        return type(self), self._made_of
 
 
 class RunFailed(Exception):
@@ -33,11 +39,14 @@ class RunFailed(Exception):
         super().__init__(f"{status['folder']}: {status['phase']}, {status.get('reason') or 'no reason is known'}")
         self.status = status
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.status,)
+
 
 def call(command: Sequence[str], codes: Sequence[int] = (0,), cwd: PathLike | None = None,
-         show_warnings: bool = False) -> str:
+         show_warnings: bool = False, alone: bool = False) -> str:
     """Returns the standard output of a program; GaccdError if its exit code is not in `codes`. show_warnings: copies
-    what it wrote to standard error to this program's."""
+    what it wrote to standard error to this program's. alone: as one process, even in a job of SLURM or below mpirun."""
     program = shutil.which(command[0])
     if program is None:
         raise GaccdError(command, NO_PROGRAM,
@@ -45,8 +54,9 @@ def call(command: Sequence[str], codes: Sequence[int] = (0,), cwd: PathLike | No
                          f"found none on {socket.gethostname()}")
     # A relative path starts at this program's folder, not at `cwd`. Without surrogateescape a folder with other letters
     # than ASCII could not be read in the locale C.
-    done = subprocess.run([os.path.abspath(program), *command[1:]], cwd=cwd, text=True, errors="surrogateescape",
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    env = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)} if alone else None
+    done = subprocess.run([os.path.abspath(program), *command[1:]], cwd=cwd, env=env, text=True, check=False,
+                          errors="surrogateescape", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if done.returncode not in codes:
         raise GaccdError(command, done.returncode, done.stderr)
     if show_warnings:

@@ -275,9 +275,9 @@ def _in_gaccd(folder: str, weights: dict[str, torch.Tensor], samples: int, data:
                    f"data {{ train {{ {data} }} eval {{ {data} }} shuffle: false }}\n"
                    f"batch {{ target: {samples} micro: {(samples + 1) // 2} }}\noptimizer {{ lr: {RATE} sgd {{}} }}\nepochs: 1\n")
     common = ["--job=job.txtpb", "--device=cpu"]
-    call([program, "predict", *common, "--weights=model/weights.safetensors", "--out=output.npy"], cwd=folder)
-    call([program, "train", *common, "--run-dir=run", "--save-weights=moved"], cwd=folder)
-    steps = list(json_lines(call([program, "logs", "--events", "run"], cwd=folder)))
+    call([program, "predict", *common, "--weights=model/weights.safetensors", "--out=output.npy"], cwd=folder, alone=True)
+    call([program, "train", *common, "--run-dir=run", "--save-weights=moved"], cwd=folder, alone=True)
+    steps = list(json_lines(call([program, "logs", "--events", "run"], cwd=folder, alone=True)))
     moved = load_file(os.path.join(folder, "moved"))
     if moved.keys() != names:
         raise ExportError("the trained weights have other names than the model's state_dict: "

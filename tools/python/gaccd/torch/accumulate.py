@@ -26,7 +26,10 @@ class AuditError(Exception):
 
     def __init__(self, what: str, expected: float, found: float) -> None:
         super().__init__(f"{what}: expected {expected:g}, found {found:g}")
-        self.expected, self.found = expected, found
+        self.expected, self.found, self._what = expected, found, what
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._what, self.expected, self.found)
 
 
 class _TouchParameters(torch.nn.Module):

@@ -141,6 +141,10 @@ class ExactBatches:
         """
         if getattr(loader, "batch_sampler", self) is not self:
             raise ValueError("expected a DataLoader with this as its batch_sampler, found one of other samples")
+        data = getattr(loader, "dataset", None)
+        if isinstance(data, Sized) and len(data) != self._size:
+            raise ValueError(f"expected a DataLoader of a data set of {self._size} samples, as ExactBatches was given, found "
+                             f"{len(data)} (torch.utils.data.Subset makes a part of one)")
         if not getattr(loader, "in_order", True):
             raise ValueError("expected a DataLoader with in_order=True, found False: updates would have the samples of "
                              "others")
