@@ -70,6 +70,26 @@ def gradcheck(case, rank, world):
             assert torch.autograd.gradcheck(call, x) and torch.autograd.gradgradcheck(call, x)
 
 
+def second_derivatives(case, rank, world):
+    """The gradient of a penalty on the gradients of all ranks, compared with one process that has the values of all."""
+    def loss(y, factor=1.0):
+        return factor * torch.sin(y.sum()) * y.square().sum()
+
+    values = [torch.tensor([0.3 + r, 0.7 * r + 0.1], dtype=torch.float64) for r in range(world)]
+    for operation, whole in ((all_gather, torch.cat), (all_reduce_sum, sum)):
+        for convention in gaccd.torch.collectives.CONVENTIONS:
+            factors = [r + 1.0 if convention == "per_rank_loss" else 1.0 for r in range(world)]
+            x = values[rank].clone().requires_grad_()
+            (gradient,) = torch.autograd.grad(loss(operation(x, convention), factors[rank]), x, create_graph=True)
+            penalty = gradient.square().sum()
+            (penalty if convention == "per_rank_loss" else all_reduce_sum(penalty, convention)).backward()
+            every = [one.clone().requires_grad_() for one in values]
+            losses = loss(whole(every), sum(factors) if convention == "per_rank_loss" else 1.0)
+            gradients = torch.autograd.grad(losses, every, create_graph=True)
+            sum(one.square().sum() for one in gradients).backward()
+            torch.testing.assert_close(x.grad, every[rank].grad, msg=f"{operation.__name__} {convention}")
+
+
 def gathered_rows(case, rank, world):
     """Values, types, empty results and refusals of all_gather."""
     mine = torch.arange(rank + 1) + 10 * rank
@@ -126,4 +146,11 @@ def reduced_constants(case, rank, world):
         return None
     return {"shapes": raised(ValueError, all_reduce_sum, torch.zeros(3, 2) if rank == 1 else torch.zeros(2, 3)),
             "numbers": raised(ValueError, all_reduce_sum, torch.zeros(1) if rank == 1 else torch.zeros(())),
-            "types": raised(ValueError, all_reduce_sum, torch.zeros(2, dtype=torch.float64 if rank == 1 else None))}
+            "types": raised(ValueError, all_reduce_sum, torch.zeros(2, dtype=torch.float64 if rank == 1 else None)),
+            "conventions": raised(ValueError, all_reduce_sum, torch.zeros(2), gaccd.torch.collectives.CONVENTIONS[rank == 1]),
+            "followed": raised(ValueError, not_followed_on_rank_1, rank)}
+
+
+def not_followed_on_rank_1(rank):
+    with torch.set_grad_enabled(rank != 1):
+        all_reduce_sum(torch.zeros(2, requires_grad=True))

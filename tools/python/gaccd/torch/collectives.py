@@ -39,7 +39,26 @@ class _AllReduceSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
-        return (dy if ctx.replicated else _AllReduceSum.apply(dy, False, ctx.group)), None, None
+        return _derivative(dy, ctx.replicated, ctx.group), None, None
+
+
+class _Replicated(torch.autograd.Function):
+    """dy of a replicated loss, which each rank takes for its own dx. So what depends on the dx of all ranks, as a penalty on
+    gradients does, depends on dy in as many ways."""
+    @staticmethod
+    def forward(ctx: Any, dy: Tensor, group: Any) -> Tensor:
+        ctx.group = group
+        return dy.view_as(dy)
+
+    @staticmethod
+    def backward(ctx: Any, ddx: Tensor) -> tuple[Tensor, None]:
+        return _AllReduceSum.apply(ddx, True, ctx.group), None
+
+
+def _derivative(dy: Tensor, replicated: bool, group: Any) -> Tensor:
+    """Of the objective by the sum over ranks of x_r."""
+    result: Tensor = _Replicated.apply(dy, group) if replicated else _AllReduceSum.apply(dy, False, group)
+    return result
 
 
 class _AllGather(torch.autograd.Function):
@@ -56,7 +75,7 @@ class _AllGather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None, None]:
-        total = dy if ctx.replicated else _AllReduceSum.apply(dy, False, ctx.group)
+        total = _derivative(dy, ctx.replicated, ctx.group)
         rank = dist.get_rank(ctx.group)
         return total.narrow(0, sum(ctx.rows[:rank]), ctx.rows[rank]), None, None, None
 
@@ -66,26 +85,35 @@ DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.uin
           torch.bool, torch.complex64, torch.complex128)
 
 
-def _agree(x: Tensor, shape: Sequence[int], what: str, group: Any) -> list[list[int]]:
-    """By rank: the number of rows of x, and whether it needs a gradient. ValueError on all ranks if x differs in type or
-    in `shape`, which is that of x or of its rows."""
+def _agree(x: Tensor, shape: Sequence[int], what: str, replicated: bool, group: Any) -> tuple[list[int], bool]:
+    """By rank: the number of rows of x; and whether x needs a gradient on one. ValueError on all ranks if x differs in type
+    or in `shape`, which is that of x or of its rows, or if a rank would not participate in backward."""
     if x.dim() > MOST_DIMENSIONS or x.dtype not in DTYPES:
         raise ValueError(f"expected at most {MOST_DIMENSIONS} dimensions of a type that gloo and NCCL have, found {x.dim()} of {x.dtype}")
     world = dist.get_world_size(group)
     if world < 1:
         raise ValueError("expected a rank of the group, found one that is not in it")
     padded = [*shape, *[-1] * (MOST_DIMENSIONS - len(shape))]
-    own = torch.tensor([len(x) if x.dim() else 1, x.requires_grad, DTYPES.index(x.dtype), *padded], device=x.device)
+    follows = torch.is_grad_enabled()
+    own = torch.tensor([len(x) if x.dim() else 1, x.requires_grad and follows, follows, replicated, DTYPES.index(x.dtype), *padded],
+                       device=x.device)
     every = [torch.empty_like(own) for _ in range(world)]
     dist.all_gather(every, own, group=group)
     found = [one.tolist() for one in every]
 
     def described(one: list[int]) -> str:
-        return f"{DTYPES[one[2]]} {what} of shape {[size for size in one[3:] if size >= 0]}"
+        return f"{DTYPES[one[4]]} {what} of shape {[size for size in one[5:] if size >= 0]}"
+    needed = any(one[1] for one in found)
     for rank, one in enumerate(found):
-        if one[2:] != found[0][2:]:
+        if one[4:] != found[0][4:]:
             raise ValueError(f"expected {described(found[0])}, as on rank 0, found {described(one)} on rank {rank}")
-    return [one[:2] for one in found]
+        if one[3] != found[0][3]:
+            raise ValueError(f"expected the convention {CONVENTIONS[found[0][3]]}, as on rank 0, found {CONVENTIONS[one[3]]} on "
+                             f"rank {rank}")
+        if needed and not one[2]:
+            raise ValueError("expected gradients to be followed on all ranks, as one needs them, found torch.no_grad() on rank "
+                             f"{rank}")
+    return [one[0] for one in found], needed
 
 
 def _taking_part(x: Tensor, needs_gradient: bool) -> Tensor:
@@ -101,8 +129,8 @@ def all_reduce_sum(x: Tensor, convention: str = "per_rank_loss", group: Any = No
     backward.
     """
     replicated = _check(convention)
-    ranks = _agree(x, x.shape, "values", group)
-    result: Tensor = _AllReduceSum.apply(_taking_part(x, any(one[1] for one in ranks)), replicated, group)
+    _, needed = _agree(x, x.shape, "values", replicated, group)
+    result: Tensor = _AllReduceSum.apply(_taking_part(x, needed), replicated, group)
     return result
 
 
@@ -116,7 +144,6 @@ def all_gather(x: Tensor, convention: str = "per_rank_loss", group: Any = None) 
     replicated = _check(convention)
     if x.dim() == 0:
         raise ValueError("expected a tensor with rows, found a single number")
-    ranks = _agree(x, x.shape[1:], "rows", group)
-    x = _taking_part(x, any(one[1] for one in ranks))
-    result: Tensor = _AllGather.apply(x, [one[0] for one in ranks], replicated, group)
+    rows, needed = _agree(x, x.shape[1:], "rows", replicated, group)
+    result: Tensor = _AllGather.apply(_taking_part(x, needed), rows, replicated, group)
     return result
