@@ -67,12 +67,13 @@ std::string Row(const std::array<std::string, 5>& cells) {
 }
 
 // One checkpoint as shown by `ls` and `verify`. state: "complete" (its files exist with the right
-// sizes), "ok" (every byte is correct), "damaged", "unfinished" or "removed" (while it was read).
+// sizes), "ok" (every byte is correct), "damaged", "unsupported" (of another version of gaccd),
+// "unfinished" or "removed" (while it was read).
 struct CheckpointSummary {
   Generation generation;
   std::optional<Manifest> manifest;
   std::string_view state;
-  std::string reason;  // for "damaged"
+  std::string reason;  // for "damaged" and "unsupported"
   // Set if it is FindBest(): the newest manifest. Its own may be older than its evaluation.
   const Manifest* best = nullptr;
 };
@@ -83,6 +84,10 @@ std::string BestText(const Manifest& newest) {
   return StrCat(job.ok() ? job->evaluation.metric : "", " ", newest.cursor.best.value);
 }
 
+std::string_view BadState(const Status& status) {
+  return status.kind() == ErrorKind::kConfig ? "unsupported" : "damaged";
+}
+
 CheckpointSummary Inspect(const std::string& folder, const Generation& one) {
   if (!one.committed) return {one, {}, "unfinished", ""};
   auto manifest = ReadManifest(folder, one);
@@ -91,7 +96,7 @@ CheckpointSummary Inspect(const std::string& folder, const Generation& one) {
   if (manifest.ok()) summary.manifest = *std::move(manifest);
   if (complete.ok()) return summary;
   if (!IsCommitted(folder, one)) return {one, {}, "removed", ""};
-  summary.state = "damaged";
+  summary.state = BadState(complete);
   summary.reason = complete.message();
   return summary;
 }
@@ -152,17 +157,17 @@ CkptOutput Verify(const GenerationPlace& place, bool json) {
   CkptOutput output;
   int checked = 0;
   int damaged = 0;
+  Status unsupported;
   for (const Generation& one : place.generations) {
     CheckpointSummary summary{one, {}, "unfinished", ""};
     if (one.committed || place.one) {
       const Status status = VerifyGeneration(place.folder, one);
       const bool removed = !status.ok() && !place.one && !IsCommitted(place.folder, one);
       if (!removed) ++checked;
-      summary.state = status.ok() ? "ok" : removed ? "removed" : "damaged";
-      if (summary.state == "damaged") {
-        ++damaged;
-        summary.reason = status.message();
-      }
+      summary.state = status.ok() ? "ok" : removed ? "removed" : BadState(status);
+      if (summary.state == "damaged") ++damaged;
+      if (summary.state == "unsupported") unsupported = status;
+      if (!status.ok() && !removed) summary.reason = status.message();
     }
     output.text += json ? SummaryJson(summary) : StrCat(one.name(), ": ", StateText(summary), "\n");
   }
@@ -171,6 +176,8 @@ CkptOutput Verify(const GenerationPlace& place, bool json) {
   } else if (damaged > 0) {
     output.verdict = {ErrorKind::kData,
                       StrCat(damaged, " of ", checked, " checkpoints are damaged")};
+  } else {
+    output.verdict = unsupported;
   }
   return output;
 }

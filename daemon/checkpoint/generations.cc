@@ -319,12 +319,16 @@ std::optional<Generation> FindBestToKeep(const std::string& folder,
 
 Result<Pruned> Prune(const std::string& folder, const KeepPolicy& policy, std::int64_t epoch,
                      const std::function<bool(const Generation&)>& intact, std::int64_t since) {
-  GACCD_ASSIGN_OR_RETURN(std::vector<Generation> all, ListGenerations(folder));
-  std::erase_if(all, [&](const Generation& one) { return one.committed && one.epoch < since; });
+  GACCD_ASSIGN_OR_RETURN(const std::vector<Generation> listed, ListGenerations(folder));
+  std::vector<Generation> all;
   std::vector<bool> complete;
   std::int64_t good = 0;
-  for (const Generation& one : all) {
-    complete.push_back(one.committed && CheckComplete(folder, one).ok() &&
+  for (const Generation& one : listed) {
+    if (one.committed && one.epoch < since) continue;
+    const Status status = one.committed ? CheckComplete(folder, one) : Status::Ok();
+    if (!status.ok() && status.kind() == ErrorKind::kConfig) continue;  // of another version
+    all.push_back(one);
+    complete.push_back(one.committed && status.ok() &&
                        (!intact || good >= policy.newest || intact(one)));
     if (complete.back()) ++good;
   }

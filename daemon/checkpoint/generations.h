@@ -119,7 +119,8 @@ struct Pruned {
 };
 // Removes ToRemove() as far as possible. intact, if set: a stricter check of the newest ones to be
 // kept; one that fails does not count as kept. Generations committed before epoch `since` belong to
-// another training: they neither count nor are removed. Error: the folder cannot be read.
+// another training, others to another version of gaccd: they neither count nor are removed. Error:
+// the folder cannot be read.
 Result<Pruned> Prune(const std::string& folder, const KeepPolicy& policy, std::int64_t epoch,
                      const std::function<bool(const Generation&)>& intact = {},
                      std::int64_t since = 0);

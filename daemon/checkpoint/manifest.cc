@@ -11,6 +11,7 @@
 #include "daemon/checkpoint/bad_data.h"
 #include "daemon/checkpoint/crc32c.h"
 #include "daemon/config/plan_proto.h"
+#include "daemon/config/revision.h"
 #include "daemon/plan/speeds.h"
 #include "proto/checkpoint.pb.h"
 
@@ -200,6 +201,10 @@ Status DecodeLists(const proto::CheckpointManifest& message, Manifest* manifest)
 
 Result<Manifest> Decode(std::string_view file) {
   GACCD_ASSIGN_OR_RETURN(const proto::CheckpointManifest message, Unframe(file));
+  if (message.version() > kVersion) {
+    return OtherVersion(message.program(),
+                        StrCat("expected version ", kVersion, ", found ", message.version()));
+  }
   if (message.version() != kVersion) {
     return BadData(StrCat("expected version ", kVersion, ", found ", message.version()));
   }
@@ -234,6 +239,12 @@ Result<Manifest> Decode(std::string_view file) {
 }
 
 }  // namespace
+
+Status OtherVersion(std::string_view written_by, std::string_view what) {
+  return {ErrorKind::kConfig,
+          StrCat("the checkpoint was written by ", written_by, ", and gaccd ", GaccdVersion(), " ",
+                 GaccdRevision(), " cannot read it: use the version that wrote it (", what, ")")};
+}
 
 ByteRange PartRange(const BufferSpec& buffer, std::int64_t rank, std::int64_t world) {
   if (buffer.per_rank) return {0, buffer.bytes};

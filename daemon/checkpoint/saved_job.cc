@@ -35,7 +35,7 @@ Status CheckPartialUpdate(const Manifest& manifest, const UpdateSchedule& schedu
 
 Result<Job> SavedJob(const Manifest& manifest) {
   auto saved = ParseJobText(manifest.job_text, "job text of the checkpoint");
-  if (!saved.ok()) return Status(ErrorKind::kData, saved.status().message());
+  if (!saved.ok()) return OtherVersion(manifest.program, saved.status().message());
   return saved;
 }
 

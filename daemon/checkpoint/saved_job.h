@@ -1,5 +1,6 @@
 // Checks that the content of a checkpoint is consistent: its counters match its job and plan, and
-// its parameters are finite. Errors are kData: the checkpoint is damaged.
+// its parameters are finite. Errors are kData: the checkpoint is damaged; or kConfig: its job is
+// not one of this version.
 #pragma once
 
 #include <cstddef>

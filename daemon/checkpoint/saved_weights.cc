@@ -83,7 +83,8 @@ Result<SavedWeights> ReadNewest(const GenerationPlace& place, bool raw, Ticks* t
     if (weights.ok()) weights->skipped_checkpoints = std::move(skipped_checkpoints);
     if (weights.ok() || place.one) return weights;
     const ErrorKind kind = weights.status().kind();
-    if (kind == ErrorKind::kUsage || kind == ErrorKind::kUnavailable) return weights;  // of a tick
+    if (kind == ErrorKind::kUsage || kind == ErrorKind::kConfig) return weights;
+    if (kind == ErrorKind::kUnavailable) return weights;  // of a tick
     skipped_checkpoints.push_back(StrCat(one.name(), ": ", weights.status().message()));
     *removed |= !place.one && !IsCommitted(place.folder, one);
   }

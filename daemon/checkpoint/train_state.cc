@@ -46,6 +46,19 @@ std::string ParameterText(const ParameterRecord& parameter) {
   return parameter.frozen ? "frozen" : GroupText(parameter.group);
 }
 
+// What treats the parameter as `before`, as the last group of the job.
+std::string GroupToWrite(const ParameterRecord& before, const ParameterRecord& after,
+                         const OptimizerSpec& saved) {
+  std::string text = StrCat("group { match: \"", before.name, "\"");
+  if (before.frozen) return text + " freeze: true }";
+  text += StrCat(" weight_decay: ", before.group.weight_decay.value_or(OwnWeightDecay(saved)));
+  if (before.group.lr_factor != after.group.lr_factor) {
+    text += StrCat(" lr_factor: ", before.group.lr_factor);
+  }
+  if (after.frozen) text += " freeze: false";
+  return text + " }";
+}
+
 void RemoveDropout(ModelSpec* model) {
   const auto is_dropout = [](const LayerSpec& layer) {
     return std::holds_alternative<DropoutSpec>(layer.kind);
@@ -129,11 +142,12 @@ Status CheckSameGroups(const Manifest& manifest, const FlatLayout& layout,
         (after.frozen || treats_alike(before.group, after.group))) {
       continue;
     }
-    return {ErrorKind::kConfig,
-            StrCat("the checkpoint belongs to another run: optimizer group of '", after.name,
-                   "': ", ParameterText(before), " -> ", ParameterText(after),
-                   "; give it the old one with optimizer.group, or take only the weights: ",
-                   kTakeWeights)};
+    return {
+        ErrorKind::kConfig,
+        StrCat("the checkpoint belongs to another run: optimizer group of '", after.name,
+               "': ", ParameterText(before), " -> ", ParameterText(after),
+               "; to continue, end the optimizer of the job with ",
+               GroupToWrite(before, after, saved), "; to take only the weights: ", kTakeWeights)};
   }
   return Status::Ok();
 }

@@ -197,9 +197,9 @@ Manages checkpoints. PATH is a run folder, or one checkpoint in its ckpt.
                            --without-tokenizer
 
 ls and verify, --format=json: one line per checkpoint with generation, step,
-micro_step, writer_epoch and state (ls: complete, damaged or unfinished; verify:
-ok, damaged or unfinished); if known ranks, bytes, created (ls) and reason; for
-the best evaluation best and best_value.
+micro_step, writer_epoch and state (complete, or ok for verify; damaged,
+unfinished, or unsupported: another version of gaccd wrote it); if known ranks,
+bytes, created (ls) and reason; for the best evaluation best and best_value.
 )"},
     {Verb::kVerdict, "verdict", "print whether the job script should requeue the job after a run",
      kTextOrJson,

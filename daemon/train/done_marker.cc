@@ -146,9 +146,9 @@ Result<std::optional<Manifest>> NewestManifest(const std::string& folder) {
   Status unreadable;
   for (const Generation& one : all) {
     auto manifest = ReadManifest(folder, one);
-    if (manifest.ok() && CheckedJob(*manifest).ok()) {
-      return std::optional<Manifest>(*std::move(manifest));
-    }
+    const Status status = manifest.ok() ? CheckedJob(*manifest).status() : manifest.status();
+    if (status.ok()) return std::optional<Manifest>(*std::move(manifest));
+    if (status.kind() == ErrorKind::kConfig) return status.WithContext(one.name());
     if (one.committed && !manifest.ok() && manifest.status().kind() == ErrorKind::kIo &&
         unreadable.ok()) {
       unreadable = manifest.status();

@@ -109,6 +109,10 @@ Advice AfterExit(const AdviceFacts& facts, int exit, const std::string& folder) 
     case ErrorKind::kUsage:
     case ErrorKind::kConfig:
       if (Mentions(reason, "no memory for")) return memory;
+      if (Mentions(reason, "the checkpoint was written by")) {
+        return {"restart with the version of gaccd that wrote the checkpoint (see the reason)",
+                "用写入该检查点的 gaccd 版本重新启动（见原因）"};
+      }
       return {"correct the flags or the job file (see the reason), then restart",
               "按原因修改命令行参数或作业文件，然后重新启动"};
     case ErrorKind::kData:

@@ -70,6 +70,31 @@ TEST_F(CkptCommandTest, VerifyNamesDamage) {
   EXPECT_THAT(output.text, Not(HasSubstr("step-000000000009")));
 }
 
+// After a change back to an older version, which must not continue from an older checkpoint and
+// remove the newest ones.
+TEST_F(CkptCommandTest, CheckpointsOfAnotherVersionStay) {
+  SmallRun newer = run_;
+  newer.job += " field_of_the_future: 1";
+  ASSERT_TRUE(
+      SaveSteps(newer, 2, {.folder = folder_.Path("ckpt"), .keep = {.newest = 9}}, {12}).ok());
+  const auto refused = IsError(ErrorKind::kConfig, "the checkpoint was written by test, and gaccd");
+  EXPECT_THAT(LoadNewest(*MakeSingle(), folder_.Path("ckpt"), AcceptAll), refused);
+  EXPECT_THAT(RunCkptCommand({.action = CkptAction::kExport,
+                              .path = folder_.path(),
+                              .out = folder_.Path("w.safetensors")}),
+              refused);
+  EXPECT_THAT(Run({}).text, HasSubstr("Z  unsupported: "));
+  const CkptOutput verified = Run({.action = CkptAction::kVerify});
+  EXPECT_THAT(verified.text, AllOf(HasSubstr("step-000000000012-e000002: unsupported: "),
+                                   HasSubstr("step-000000000009-e000001: ok")));
+  EXPECT_THAT(verified.verdict, refused);
+  EXPECT_TRUE(
+      SaveSteps(run_, 2, {.folder = folder_.Path("ckpt"), .keep = {.newest = 1}}, {10, 11}).ok());
+  EXPECT_THAT(Run({}).text,
+              AllOf(HasSubstr("step-000000000011-e000003 "),
+                    HasSubstr("step-000000000012-e000002 "), Not(HasSubstr("step-000000000010"))));
+}
+
 // What a resume refuses, `verify` calls damaged.
 TEST_F(CkptCommandTest, VerifyIsAsStrictAsAResume) {
   const auto comm = MakeSingle();
@@ -97,13 +122,6 @@ TEST_F(CkptCommandTest, VerifyIsAsStrictAsAResume) {
                         .out = folder.path() + "/w.safetensors"});
     EXPECT_THAT(exported, IsError(ErrorKind::kData, why));
     EXPECT_FALSE(PathExists(folder.path() + "/w.safetensors"));
-  }
-  {
-    const TempFolder folder;
-    SmallRun run;
-    run.job = "name: 'x'";
-    ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder.Path("ckpt")}, {9}).ok());
-    damaged(folder.Path("ckpt"), "job text of the checkpoint");
   }
   {
     const TempFolder folder;
@@ -559,6 +577,8 @@ TEST(RunStateTest, RefusesAnotherOptimizerGroupByName) {
   EXPECT_TRUE(CheckFits(manifest, layout, 1856).ok());
   EXPECT_THAT(check(decays, decays),
               IsError(ErrorKind::kConfig, "optimizer group of 'a.bias': decay -> no_decay"));
+  EXPECT_THAT(check(decays, decays),
+              IsError(ErrorKind::kConfig, R"(group { match: "a.bias" weight_decay: 0.25 })"));
   EXPECT_TRUE(check(plain, plain).ok()) << "nothing decays";
   layout.SetGroup(1, {.weight_decay = 0.25}, false);
   EXPECT_TRUE(check(decays, decays).ok()) << "said by a group instead";

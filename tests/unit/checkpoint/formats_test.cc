@@ -110,6 +110,21 @@ TEST(ManifestTest, RoundTrips) {
   EXPECT_EQ(EncodeManifest(again), EncodeManifest(manifest));
 }
 
+TEST(ManifestTest, NewerVersionNamesItsProgram) {
+  std::string file = EncodeManifest(SmallManifest());
+  ASSERT_EQ(file.substr(12, 2), "\x08\x01") << "the version is the first field";
+  const auto with_version = [&](char version) {
+    file[13] = version;
+    const std::size_t end = file.size() - 4;
+    const std::uint32_t crc = Crc32c(std::as_bytes(std::span(file).first(end)));
+    std::memcpy(file.data() + end, &crc, sizeof crc);
+    return DecodeManifest("m", file).status();
+  };
+  EXPECT_THAT(with_version(2), IsError(ErrorKind::kConfig, "m: the checkpoint was written by p, "));
+  EXPECT_THAT(with_version(2), IsError(ErrorKind::kConfig, "expected version 1, found 2"));
+  EXPECT_THAT(with_version(0), IsError(ErrorKind::kData, "expected version 1, found 0"));
+}
+
 // A manifest of a run without groups has the bytes it had before there were any.
 TEST(ManifestTest, GroupsRoundTripAndAreOmittedIfEmpty) {
   Manifest manifest = SmallManifest();
@@ -199,8 +214,6 @@ TEST(ManifestTest, CountersFollowFromJob) {
   };
   EXPECT_EQ(error([](Manifest&) {}), "");
   EXPECT_EQ(error([](Manifest& m) { m.cursor.samples = 3; }), "") << "micro-batches left out";
-  EXPECT_THAT(error([](Manifest& m) { m.job_text = "name: \"\xff\""; }),
-              HasSubstr("job text of the checkpoint"));
   EXPECT_THAT(error([](Manifest& m) { m.cursor.dataset_samples = 63; }), HasSubstr("found 63"));
   EXPECT_THAT(error([](Manifest& m) { m.cursor.step = 1'000'000; }),
               HasSubstr("expected at most update 999999, found 1000000"));
@@ -227,6 +240,16 @@ TEST(ManifestTest, CountersFollowFromJob) {
                 m.cursor.micro_step = 5;
               }),
               HasSubstr("less than 5"));
+}
+
+// Its bytes are those that were written, so it is not damaged.
+TEST(ManifestTest, JobOfAnotherVersionNamesItsProgram) {
+  Manifest manifest = SmallManifest();
+  manifest.job_text = StrCat(SmallRun::kJob, " field_of_the_future: 1");
+  for (const Status& status : {SavedJob(manifest).status(), CheckedJob(manifest).status()}) {
+    EXPECT_THAT(status, IsError(ErrorKind::kConfig, "written by p, and gaccd "));
+    EXPECT_THAT(status, IsError(ErrorKind::kConfig, "unknown field 'field_of_the_future'"));
+  }
 }
 
 // The parameters lie inside the first buffer, and the one they would be read from has no bytes.

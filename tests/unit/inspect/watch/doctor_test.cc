@@ -253,6 +253,8 @@ TEST(Advise, DependsOnReasonIfExitCodeIsAmbiguous) {
               HasSubstr("--mem"));
   EXPECT_THAT(failed(65, "'/r/ckpt' has 3 checkpoints and none is intact; --resume=never"),
               AllOf(HasSubstr("another run folder"), Not(HasSubstr("repair the file"))));
+  EXPECT_THAT(failed(78, "rank 0 on n1: r/ckpt/step-7: the checkpoint was written by gaccd 9"),
+              AllOf(HasSubstr("the version of gaccd that wrote"), Not(HasSubstr("job file"))));
   // After `rm STOP`, as the advice was.
   const std::string stopped =
       AdviceFor(RunPhase::kStopped, 93, false, false, "stopped by the file STOP after update 7");
