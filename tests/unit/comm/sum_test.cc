@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <type_traits>
@@ -145,6 +146,16 @@ TEST(SumRange, AddsBf16InF32) {
   const std::vector<const void*> in(pointers.begin(), pointers.end());
   EXPECT_TRUE(SumRange(DType::kBF16, in, 0, pointers, 0, 1).ok());
   for (const std::uint16_t value : values) EXPECT_EQ(value, 0x4381);
+}
+
+// The bits of the first two would be rounded to zero and to infinity.
+TEST(SumRange, NarrowedNanIsNan) {
+  const std::uint32_t bits[] = {0x7fff'ffffU, 0x7f80'0001U, 0xffff'ffffU};
+  float values[3];
+  std::memcpy(values, bits, sizeof bits);
+  std::uint16_t narrow[3];
+  NarrowBf16(values, narrow);
+  for (const std::uint16_t value : narrow) EXPECT_GT(value & 0x7fffU, 0x7f80U) << value;
 }
 
 template <typename T>

@@ -76,13 +76,44 @@ TEST_F(DetectorTest, NamesFirstSilentRank) {
   EXPECT_EQ(lost->rank, 4);
 }
 
+// Both have exceeded the limit at the same look.
+TEST_F(DetectorTest, NamesRankSilentForLongestTime) {
+  Watch(6);
+  EXPECT_FALSE(Pass(milliseconds(100), {4}));
+  std::optional<LostRank> lost;
+  for (int look = 0; look < 20 && !lost; ++look) {
+    now_ += milliseconds(300);
+    for (const int rank : {0, 1, 3, 5}) detector_->OnBeat(rank, progress(rank), now_);
+    lost = detector_->Tick(now_);
+  }
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->rank, 4);
+  EXPECT_EQ(lost->silence, milliseconds(5'200));
+}
+
 TEST_F(DetectorTest, OwnDelayIsNotSilenceOfOthers) {
   Watch(4);
   for (int i = 0; i < 10; ++i) {
     now_ += milliseconds(20'000);  // this process did not run; nothing was read meanwhile
     EXPECT_FALSE(detector_->Tick(now_));
   }
-  EXPECT_TRUE(Pass(milliseconds(5'500), {1}));
+  // Each of them was a tick as well: a second in all.
+  EXPECT_FALSE(Pass(milliseconds(3'900), {1}));
+  EXPECT_TRUE(Pass(milliseconds(300), {1}));
+}
+
+// What this process did not see before a rank began to compute does not extend its limit.
+TEST_F(DetectorTest, ReportsStuckRankAfterOwnDelay) {
+  Watch(2);
+  now_ += milliseconds(60'000);
+  EXPECT_FALSE(detector_->Tick(now_));
+  progress(0) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 100};
+  progress(1) = {.phase = Phase::kCompute, .update = 7, .median_step_ms = 100};
+  EXPECT_FALSE(Pass(milliseconds(4'900)));
+  const auto lost = Pass(milliseconds(500));
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->rank, 1);
+  EXPECT_EQ(lost->absence, Absence::kStalled);
 }
 
 TEST_F(DetectorTest, ReportsNoneDeadIfAllAreLate) {
