@@ -159,6 +159,8 @@ TEST(SampleOrderTest, GoldenValues) {
   };
   EXPECT_THAT(first(1, 10, 0), testing::ElementsAre(8, 6, 2, 4, 5));
   EXPECT_THAT(first(1, 60'000, 0), testing::ElementsAre(18461, 32159, 7187, 4715, 12506));
+  EXPECT_THAT(first(1, 256, 0), testing::ElementsAre(26, 176, 155, 49, 235));
+  EXPECT_THAT(first(1, 65'536, 2), testing::ElementsAre(27295, 56373, 13586, 60320, 64222));
   EXPECT_THAT(first(42, 60'000, 7), testing::ElementsAre(30459, 15754, 37551, 18763, 42026));
   EXPECT_THAT(first(0xffff'ffff'ffff'ffff, 1'000'000'007, 3),
               testing::ElementsAre(915352315, 36624477, 166958438, 288032215, 104614931));

@@ -71,6 +71,15 @@ TEST_F(SeveralFilesTest, SamplesContinueAcrossParts) {
   EXPECT_TRUE(data->CheckUnchanged().ok());
 }
 
+TEST_F(SeveralFilesTest, DetectsChangeOfAnyPart) {
+  for (const std::string part : {"part-a", "part-b", "part-c"}) {
+    for (const char* name : {"part-a", "part-b", "part-c"}) WritePart(name, 10, 2);
+    const auto data = ValueOrThrow(Open(Source()));
+    WritePart(part, 10, 3);
+    EXPECT_THAT(data->CheckUnchanged(), IsError(ErrorKind::kData, part));
+  }
+}
+
 TEST_F(SeveralFilesTest, ReadsManyRowsInChunks) {
   WritePart("part-a", 0, 90);
   WritePart("part-b", 5, 3);
