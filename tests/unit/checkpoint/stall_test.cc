@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <fstream>
 #include <mutex>
 #include <thread>
 
@@ -45,7 +46,13 @@ class Disk {
     slow_.clear();
     failing_.clear();
     stalls_after_failure_ = false;
+    changing_.clear();
     released_.notify_all();
+  }
+  // fsync() of a folder that has this file succeeds, and changes what is in it.
+  void ChangeInFolder(const std::string& file) {
+    const std::lock_guard lock(mutex_);
+    changing_ = file;
   }
   // fsync() of a folder that has this file fails. then_stalls: what follows for this folder waits.
   void FailFolderWith(const std::string& file, bool then_stalls = false) {
@@ -75,6 +82,8 @@ class Disk {
     })) << path;
     const bool fails = !failing_.empty() && PathExists(StrCat(path, "/", failing_));
     if (fails && stalls_after_failure_) part_ = path;
+    const std::string changed = StrCat(path, "/", changing_);
+    if (!changing_.empty() && PathExists(changed)) std::ofstream(changed, std::ios::app) << "\n";
     return !fails;
   }
   std::atomic<bool> reached = false;          // an fsync() waits since Stall()
@@ -85,6 +94,7 @@ class Disk {
   std::condition_variable released_;
   std::string part_;
   std::string failing_;
+  std::string changing_;
   bool stalls_after_failure_ = false;
   std::vector<std::pair<std::string, std::chrono::milliseconds>> slow_;
 };
@@ -336,6 +346,19 @@ TEST_F(StallTest, RemovesManifestThatIsNotDurable) {
   ASSERT_TRUE(all.ok());
   ASSERT_EQ(all->size(), 1U);
   EXPECT_FALSE(all->front().committed);
+}
+
+// A file system that has accepted it holds another text.
+TEST_F(StallTest, RemovesManifestThatReadsDifferently) {
+  disk.ChangeInFolder(std::string(kManifestName));
+  ExpectOk(OnTwo({}, [&](auto&, auto& writer) -> Status {
+    GACCD_RETURN_IF_ERROR(run_.SaveAt(writer, 1));
+    EXPECT_THAT(writer.Finish(), IsError(ErrorKind::kIo, "reads differently than written"));
+    return Status::Ok();
+  }));
+  const auto all = ValueOrThrow(ListGenerations(folder_.Path("ckpt")));
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_FALSE(all.front().committed);
 }
 
 // Otherwise other ranks could remove their shards before.

@@ -289,6 +289,17 @@ TEST(LeaseTest, EmptyClaimDoesNotHidePreviousClaim) {
   EXPECT_EQ(second.job_since(), first);
 }
 
+// If it saves nothing, the next start must not continue from where that one went back to.
+TEST(LeaseTest, NewTrainingForgetsThatAnEarlierStartWentBack) {
+  const TempFolder folder;
+  auto lease = ValueOrThrow(WriterLease::Acquire(folder.path(), Me()));
+  ASSERT_OK(lease.GoBackTo(Generation{.epoch = 1, .step = 3}.name()));
+  EXPECT_EQ(NewestTraining(folder.path()).back_since, 1);
+  ASSERT_OK(lease.BeginTraining("never"));
+  EXPECT_EQ(NewestTraining(folder.path()).since, 1);
+  EXPECT_EQ(NewestTraining(folder.path()).back_since, 0);
+}
+
 TEST(LeaseTest, LastEpochIsFinal) {
   const TempFolder folder;
   (void)folder.Write(".epoch-999999998", "job 9 process 1 on n2\n");
@@ -420,6 +431,63 @@ TEST(GenerationsTest, DoesNotRemoveThroughLinks) {
   Discard(folder.path(), generation, 0, 1);
   EXPECT_TRUE(std::filesystem::exists(shard));
   EXPECT_TRUE(std::filesystem::exists(manifest));
+}
+
+// What an earlier training has committed is not ours; what it left unfinished is garbage.
+TEST(GenerationsTest, RemovesOnlyUnfinishedOnesOfEarlierTraining) {
+  const TempFolder folder;
+  const Generation committed{.epoch = 1, .step = 2};
+  const Generation unfinished{.epoch = 1, .step = 4};
+  for (const Generation& one : {committed, unfinished}) {
+    ASSERT_OK(MakeFolders(one.PathIn(folder.path())));
+  }
+  ASSERT_OK(ReplaceFile(StrCat(committed.PathIn(folder.path()), "/", kManifestName), "x", false));
+  const auto pruned = ValueOrThrow(Prune(folder.path(), {.newest = 1}, /*epoch=*/2, {}, 2));
+  EXPECT_THAT(pruned.removed, ElementsAre(unfinished.name()));
+}
+
+std::optional<Generation> BestIn(const TempFolder& folder) {
+  return FindBest(folder.path(), ValueOrThrow(ListGenerations(folder.path())));
+}
+
+// The start that goes back is the one that saves: update 6 of the line before has other weights.
+TEST(GenerationsTest, BestIsNotOfTheLineThatTheNewestStartGaveUp) {
+  const TempFolder folder;
+  const CheckpointOptions options{.folder = folder.path()};
+  SmallRun run;
+  ASSERT_OK(SaveSteps(run, 1, options, {3, 6}));
+  run.best_step = 6;
+  ASSERT_OK(RunThreadRanks(1, {}, [&](Communicator& comm) -> Status {
+    GACCD_ASSIGN_OR_RETURN(CheckpointLease lease, CheckpointWriter::Claim(comm, options, Me()));
+    GACCD_RETURN_IF_ERROR(lease.lease->GoBackTo(Generation{.epoch = 1, .step = 3}.name()));
+    GACCD_ASSIGN_OR_RETURN(auto writer, CheckpointWriter::Start(comm, options, run.Identity(1),
+                                                                std::move(lease), nullptr));
+    GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 9));
+    return writer->Finish();
+  }));
+  EXPECT_FALSE(BestIn(folder));
+}
+
+// The start that continued from update 6 has evaluated it anew, over other data.
+TEST(GenerationsTest, BestHasAnotherValueOverOtherData) {
+  const TempFolder folder;
+  const CheckpointOptions options{.folder = folder.path()};
+  const SmallRun run;
+  for (const std::int64_t step : {6, 9}) {
+    ASSERT_OK(RunThreadRanks(1, {}, [&](Communicator& comm) -> Status {
+      GACCD_ASSIGN_OR_RETURN(auto writer,
+                             StartWriter(comm, options, run.Identity(1), Me(), nullptr));
+      const Bytes parameters = run.Parameters(step);
+      const Bytes optimizer = run.Optimizer(step);
+      RunCursor cursor = run.CursorAt(step);
+      cursor.content.eval = static_cast<std::uint64_t>(step);
+      cursor.best = {.evaluated = step, .step = 6, .value = 1.0 / static_cast<double>(step)};
+      GACCD_RETURN_IF_ERROR(writer->Save(cursor, std::vector{HostSource("parameters", parameters),
+                                                             HostSource("optimizer", optimizer)}));
+      return writer->Finish();
+    }));
+  }
+  EXPECT_EQ(BestIn(folder), (Generation{.epoch = 1, .step = 6, .committed = true}));
 }
 
 TEST(GenerationsTest, KeepsMilestoneOfContinuedBranch) {
