@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include "tests/support/own_state.h"
@@ -163,6 +164,20 @@ TEST(OptimizerRangesTest, MergesNeighboursOfOneGroupAndSkipsFrozen) {
   }
   EXPECT_EQ(ranges.elements(), 128);
   EXPECT_EQ(Grouped().trainable_size(), 128);
+}
+
+// The group before a frozen parameter is the one after it.
+TEST(OptimizerRangesTest, DoesNotMergeOverFrozenParameter) {
+  FlatLayout layout;
+  for (const char* name : {"first", "frozen", "last"}) {
+    ASSERT_TRUE(layout.Add(name, {16}, {}, name == std::string_view("frozen")).ok());
+  }
+  const OptimizerRanges ranges = OptimizerRanges::Make(layout);
+  ASSERT_EQ(ranges.all().size(), 2U);
+  EXPECT_EQ(ranges.all()[0].elements, 16);
+  EXPECT_EQ(ranges.all()[1].first, layout.entries()[2].offset);
+  EXPECT_EQ(ranges.all()[1].elements, 16);
+  EXPECT_EQ(ranges.all()[1].state_first, 16);
 }
 
 // Each parameter by itself, by an optimiser with the settings of its group.

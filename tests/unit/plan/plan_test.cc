@@ -266,6 +266,16 @@ TEST(PlanTest, LastCycleIsExactPlanOfFewerSamples) {
   EXPECT_FALSE(last.ForSamples(0).ok());
 }
 
+TEST(PlanTest, PlanForAnotherTargetHasSameReferenceBatch) {
+  PlanRequest request = Request(4, 2, 32, 1000, Rounding::kExact);
+  request.lr_rule = LrRule::kLinear;
+  const Plan plan = MakePlan(request);
+  const Plan other = ValueOrThrow(plan.ForTarget(2500));
+  EXPECT_EQ(other.effective_batch(), 2500);
+  EXPECT_EQ(other.reference_batch(), 1000);
+  EXPECT_DOUBLE_EQ(other.lr_factor(), plan.LrFactor(2500));
+}
+
 // Bits::kAnySplit: the same micro-batches, whatever the ranks are.
 TEST(PlanTest, AnySplitHasTheSameMicroBatchesOnAnyRanks) {
   std::mt19937 random(11);

@@ -83,6 +83,7 @@ TEST(Hostlist, TruncatesLongLists) {
 TEST(Hostlist, Compresses) {
   EXPECT_EQ(CompressHostlist({"n1", "n2", "n3", "n3"}), "n[1-3]");
   EXPECT_EQ(CompressHostlist({"n9", "n10", "n12"}), "n[9-10,12]");
+  EXPECT_EQ(CompressHostlist({"n0", "n9", "n10"}), "n[0,9-10]");
   EXPECT_EQ(CompressHostlist({"node001", "node002", "node100"}), "node[001-002,100]");
   EXPECT_EQ(CompressHostlist({"login", "n7"}), "n7,login");
   EXPECT_EQ(CompressHostlist({"r1n1", "r1n2", "r2n1"}), "r1n[1-2],r2n1");

@@ -129,6 +129,29 @@ TEST_F(DoctorTest, ReportsErrorOfAllRanksAsOneFailure) {
   EXPECT_THAT(DiagnosisText(found), HasSubstr("rank 0 on n1 and 18 more ranks, after update"));
 }
 
+// What several ranks say of a rank that they lost is one record, of all of them.
+TEST_F(DoctorTest, CountsEveryRankThatLostAnother) {
+  State(R"(,"state":"failed","exit":69,"reason":"rank 5 on n3 was lost")");
+  run_.Event("001-812", 1, "run_start");
+  run_.Crash("001-812", 50, 5, R"(,"signal":11,"step":400,"msg":"SIGSEGV")");
+  for (const int rank : {0, 1, 2}) {
+    run_.Crash("001-812", 52, rank, R"(,"exit":69,"lost_ranks":"5","msg":"rank 5 was lost")");
+  }
+  EXPECT_THAT(Text(), HasSubstr("and 3 ranks that exited because of others"));
+}
+
+TEST_F(DoctorTest, ShowsNewestWarnings) {
+  State(R"(,"state":"failed","exit":69,"reason":"a rank was lost")");
+  run_.Event("001-812", 1, "run_start");
+  for (int i = 0; i < 7; ++i) {
+    run_.Event("001-812", 10 + i, "log", StrCat(R"(,"msg":"warning )", i, "\""));
+  }
+  const Diagnosis found = Find();
+  ASSERT_EQ(found.warnings.size(), 5U);
+  EXPECT_THAT(found.warnings.front(), HasSubstr("warning 2"));
+  EXPECT_THAT(found.warnings.back(), HasSubstr("warning 6"));
+}
+
 TEST_F(DoctorTest, InvalidHostNamesNeverReachCommands) {
   State(R"(,"state":"failed","exit":69,"reason":"lost","suspect_hosts":"n3;rm -rf /")");
   run_.Event("001-812", 1, "run_start");
