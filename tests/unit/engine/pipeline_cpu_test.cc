@@ -85,6 +85,60 @@ class FlushedCommunicator final : public ForwardingCommunicator {
   std::unique_ptr<Communicator> own_;
 };
 
+// With all that are split from it, which `all` lists.
+class WatchedCommunicator final : public ForwardingCommunicator {
+ public:
+  using List = std::vector<WatchedCommunicator*>;
+  WatchedCommunicator(Communicator& inner, List* all) : ForwardingCommunicator(inner), all_(all) {}
+  WatchedCommunicator(std::unique_ptr<Communicator> inner, List* all)
+      : WatchedCommunicator(*inner, all) {
+    own_ = std::move(inner);
+  }
+
+  Result<std::unique_ptr<Communicator>> Split(int color, int key) override {
+    GACCD_ASSIGN_OR_RETURN(auto made, inner().Split(color, key));
+    if (!made) return made;
+    auto watched = std::make_unique<WatchedCommunicator>(std::move(made), all_);
+    all_->push_back(watched.get());
+    return std::unique_ptr<Communicator>(std::move(watched));
+  }
+  Status Poll() override { return error; }
+  void CancelPending(const Status& ended) override { error = ended; }
+
+  Status error;
+
+ private:
+  List* all_;
+  std::unique_ptr<Communicator> own_;
+};
+
+// Of the pipeline, of the stage, and of the parameter that two stages share.
+TEST(CpuPipelines, PollsAndEndsEveryCommunicator) {
+  FlatLayout layout;
+  for (const char* name : {"shared", "own"}) ASSERT_TRUE(layout.Add(name, {3}).ok());
+  ExpectOk(RunThreadRanks(2, {}, [&](Communicator& inner) -> Status {
+    WatchedCommunicator::List all;
+    WatchedCommunicator comm(inner, &all);
+    GACCD_ASSIGN_OR_RETURN(
+        const PipelineStage stage,
+        DivideParameters(layout, {{0}, {0, 1}}, {1, 1}, static_cast<std::size_t>(comm.rank())));
+    GACCD_ASSIGN_OR_RETURN(const auto exchange,
+                           PipelineExchange::Make(comm, stage, layout, layout, 0));
+    EXPECT_EQ(all.size(), 3U);
+    for (WatchedCommunicator* const one : all) {
+      one->error = {ErrorKind::kUnavailable, "lost"};
+      EXPECT_THAT(exchange->Poll(), HasKind(ErrorKind::kUnavailable));
+      one->error = {};
+    }
+    EXPECT_OK(exchange->Poll());
+    exchange->CancelPending({ErrorKind::kInterrupted, "ended"});
+    for (const WatchedCommunicator* one : all) {
+      EXPECT_THAT(one->error, HasKind(ErrorKind::kInterrupted));
+    }
+    return Status::Ok();
+  }));
+}
+
 // Also those of an evaluation.
 TEST(CpuPipelines, SendsMessagesBeforeCollectives) {
   const EngineCase test = InStages({.name = "flushed", .ranks = 1, .micro = 4, .target = 13}, 2,

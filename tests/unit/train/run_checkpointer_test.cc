@@ -64,6 +64,24 @@ TEST(RunCheckpointerTest, DoesNothingWithoutStopsAndSaver) {
   EXPECT_TRUE(control.Finish().ok());
 }
 
+// Whatever the exit waits for, although nothing is saved.
+TEST(RunCheckpointerDeathTest, ExitWithoutSaveIsBounded) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_EXIT(
+      {
+        const auto comm = MakeSingle();
+        StopAgreement stops(*comm, {.exit_bound = std::chrono::milliseconds(50)});
+        const ProgressNotifier progress;
+        TrainingSummary summary;
+        RunCheckpointer control(*comm);
+        control.BeginRun(&stops, &progress, &summary);
+        (void)control.Stop("after update 1",
+                           {.action = StopAction::kExit, .kind = ErrorKind::kTempFail});
+        std::this_thread::sleep_for(std::chrono::seconds(30));
+      },
+      testing::ExitedWithCode(75), "received a request to exit");
+}
+
 TEST(RunCheckpointerTest, NamesInterruptedWindow) {
   const auto comm = MakeSingle();
   const ProgressNotifier progress;
@@ -127,11 +145,14 @@ void ExpectSaved(Communicator& comm, const std::string& folder, const Generation
 // One rank that saves every two updates.
 class SavingCheckpointerTest : public ::testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { Start(CheckpointOptions().fail_limit); }
+
+  void Start(std::int64_t fail_limit) {
     auto lease = ValueOrThrow(
         CheckpointWriter::Claim(*comm_, {.folder = folder_.path()}, MakeOwnerName("t", 0)));
     CheckpointerOptions options;
     options.checkpoints.folder = folder_.path();
+    options.checkpoints.fail_limit = fail_limit;
     options.checkpoints.patience = std::chrono::milliseconds(1);
     options.checkpoints.exchange_every = options.checkpoints.patience;
     options.checkpoints.now = [this, training = std::this_thread::get_id()] {
@@ -256,6 +277,18 @@ TEST_F(SavingCheckpointerTest, FailedLastSaveKeepsStopReason) {
   decision.kind = ErrorKind::kTempFail;
   EXPECT_THAT(control.Stop("after update 3", decision),
               IsError(ErrorKind::kTempFail, "after update 3", in_the_way));
+}
+
+TEST_F(SavingCheckpointerTest, LastSaveIsTriedNoMoreThanAllowed) {
+  checkpointer_.reset();
+  Start(/*fail_limit=*/1);
+  (void)folder_.Write(Generation{.epoch = 2, .step = 3}.name(), "x");
+  RunCheckpointer& control = *checkpointer_;
+  control.BeginRun(nullptr, &progress_, &summary_);
+  summary_ = {.updates = 3, .samples = 60};
+  EXPECT_OK(control.AtBoundary(3, true, true));
+  EXPECT_THAT(control.Finish(), HasKind(ErrorKind::kIo));
+  EXPECT_EQ(records_.size(), 1U);
 }
 
 // The folder of the partial update cannot be made.

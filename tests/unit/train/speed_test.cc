@@ -237,6 +237,20 @@ TEST(RebalancerTest, AdvisesOnceAndUsesMeasuredSpeedsOnce) {
   }
 }
 
+// Half of the updates of rank 1 are three times as long: its speed is that of these.
+TEST(RebalancerTest, UsesLowerMedianOfSpeeds) {
+  const Plan plan =
+      *Plan::Make({.nodes = 2, .gpus_per_node = 1, .micro_batch = 8, .target_batch = 40});
+  Rebalancer rebalancer(2, /*once=*/true, /*always=*/false);
+  std::string loads;
+  for (int update = 0; update < Rebalancer::kWarmUp + Rebalancer::kUpdates; ++update) {
+    const auto better = rebalancer.Add(std::vector{1.0, update % 2 == 0 ? 1.0 : 3.0}, plan);
+    ASSERT_TRUE(better.ok()) << better.status().message();
+    if (*better) loads = LoadsText((*better)->plan);
+  }
+  EXPECT_EQ(loads, "1x30,1x10");
+}
+
 // Given speeds are in any unit, measured ones relative to the fastest rank.
 TEST(RebalancerTest, RankWithoutSamplesIsNotFast) {
   const Plan plan = *Plan::Make(

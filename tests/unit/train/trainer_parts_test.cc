@@ -281,6 +281,24 @@ struct Alone {
   NonfiniteHandler handler;
 };
 
+// Sample 3 is in the first of five micro-batches.
+TEST(FindOffendersTest, GradientAtTheLimitIsTooLarge) {
+  Alone a(OnNonfinite::kStop);
+  const FlatLayout& layout = tests::ModelOfFakes().layout();
+  const FlatEntry& last = layout.entries().back();
+  const float largest =
+      tests::FakeBackend::ElementValue(EngineBuffer::kGradients, last.offset + last.elements - 1);
+  const auto find = [&](float limit) {
+    const UpdateReplay replay = ValueOrThrow(a.feed.Replay(a.engine, a.first.update));
+    return ValueOrThrow(FindOffenders(a.engine, layout, replay, limit));
+  };
+  EXPECT_EQ(find(std::nextafter(largest, INFINITY)).size(), 1U);
+  const std::vector<Offender> found = find(largest);
+  ASSERT_EQ(found.size(), 5U);
+  EXPECT_EQ(found.back().where, last.name);
+  EXPECT_TRUE(found.back().too_large);
+}
+
 TEST(NonfiniteHandlerTest, SkipsUpdatesUpToLimit) {
   Alone a(OnNonfinite::kSkipUpdate);
   for (const int finite_after : {3, 0}) {
