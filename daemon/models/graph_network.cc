@@ -11,6 +11,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
 #include "daemon/models/graph_ops.h"
+#include "daemon/tensor/exact_ids.h"
 
 namespace gaccd {
 namespace {
@@ -268,7 +269,10 @@ SampleSpec GraphNetwork::ExampleSample() const {
         {input.name, input.dtype, {input.sizes.begin() + 1, input.sizes.end()}});
   }
   for (const GraphNode& node : graph_.whole.nodes) {
-    if (!node.op.starts_with("embedding") || sample.Find(node.inputs[0]) == nullptr) continue;
+    if (sample.Find(node.inputs[0]) == nullptr) continue;
+    // The graph computes with them in f32.
+    if (node.op == "numbers") sample.LimitVocabulary(node.inputs[0], kLargestExactId + 1);
+    if (!node.op.starts_with("embedding")) continue;
     const auto table = indices_.find(node.inputs[1]);
     if (table == indices_.end()) continue;
     sample.LimitVocabulary(node.inputs[0], parameters_.specs()[table->second].shape[0]);

@@ -9,6 +9,7 @@
 #include "daemon/autograd/simplify.h"
 #include "daemon/nn/recorder.h"
 #include "daemon/replica/model_loss.h"
+#include "daemon/tensor/exact_ids.h"
 #include "daemon/tensor/group_rules.h"
 
 namespace gaccd {
@@ -19,6 +20,12 @@ Status CheckVocabulary(const Network& network, const SampleSpec& sample) {
   const SampleSpec model = network.ExampleSample();
   const auto check = [&](std::int64_t known, std::int64_t found, const std::string& of) -> Status {
     if (known == 0 || found <= known) return {};
+    if (known == kLargestExactId + 1) {
+      return {ErrorKind::kConfig,
+              StrCat("the model computes with the integers", of, " in f32, which has all up to ",
+                     kLargestExactId, ": expected a vocabulary of at most ", known, ", found ",
+                     found, ": give arrays of smaller numbers, such as hours and days of a time")};
+    }
     return {ErrorKind::kConfig,
             StrCat("the model has a vocabulary of ", known, of, ", the data one of ", found,
                    ": raise ", network.fields().vocabulary)};

@@ -538,6 +538,36 @@ output: "t"
   EXPECT_EQ(sample.other_vocabularies.at("user"), 400);
 }
 
+// f32 rounds larger ones.
+TEST(GraphNetworkTest, IntegersThatBecomeNumbersAreLimited) {
+  const auto graph = ParseGraph(R"(version: 1
+input { name: "when" type: I64 size: -1 size: 1 }
+input { name: "kind" type: I64 size: -1 size: 1 }
+parameter { name: "a" size: 1 }
+node { name: "x" op: "numbers" input: "when" }
+node { name: "y" op: "numbers" input: "kind" }
+node { name: "s" op: "add" input: "x" input: "y" }
+node { name: "t" op: "mul" input: "s" input: "a" }
+output: "t"
+)",
+                                "g");
+  ASSERT_OK(graph.status());
+  SampleSpec sample{.tensors = {{"when", DType::kI32, {1}},
+                                {"kind", DType::kI32, {1}},
+                                {"targets", DType::kF32, {1}}},
+                    .other_vocabularies = {{"when", (1 << 24) + 1}, {"kind", 3}}};
+  const auto made = [&] {
+    auto network = GraphNetwork::Make(*graph, NormStatistics{}, "g");
+    return Model::Make(ValueOrThrow(std::move(network)), LossKind::kMeanSquaredError, sample, 0)
+        .status();
+  };
+  EXPECT_OK(made());
+  sample.other_vocabularies["when"] = 1'700'000'000;
+  EXPECT_THAT(made(), HasMessage(HasSubstr("the integers for 'when' in f32, which has all up to "
+                                           "16777216: expected a vocabulary of at most 16777217, "
+                                           "found 1700000000")));
+}
+
 TEST(GraphNetworkTest, WeightsFileHasNoConstants) {
   const auto model = Model::MakeWithoutData(GoldenSpec("rotary"));
   ASSERT_TRUE(model.ok());

@@ -99,6 +99,11 @@ def copied(model: torch.nn.Module) -> torch.nn.Module:
         raise ExportError(f"the model cannot be copied by copy.deepcopy(), which comparisons need ({error})") from error
 
 
+def in_precision(model: torch.nn.Module, kind: torch.dtype) -> torch.nn.Module:
+    """Changes the model; complex buffers stay complex, which .to(kind) would make real."""
+    return model.double() if kind == torch.float64 else model.float()
+
+
 def reference_copy(model: torch.nn.Module) -> torch.nn.Module:
     """A copy in evaluation mode with noise added to its weights: a weight of 0 would hide differences that training shows."""
     reference = copied(model).eval()
@@ -130,13 +135,13 @@ class Reference:
         failed: Exception | None = None
         for kind, as_probabilities in ((torch.float32, before[1]), (torch.float64, True), (torch.float32, True)):
             self._kind, self._as_probabilities = kind, as_probabilities  # float32: the model may mix types, or use the limits of one
-            self.model.to(kind)
+            in_precision(self.model, kind)
             try:
                 return self._run(args, kwargs)
             except Exception as error:
                 failed = failed or error
         self._kind, self._as_probabilities = before
-        self.model.to(self._kind)
+        in_precision(self.model, self._kind)
         assert failed is not None
         raise ExportError(f"the model fails on other inputs than the example: {reason(failed, self.model)}") from failed
 
@@ -148,7 +153,7 @@ class Reference:
             if before == (self._kind, self._as_probabilities):
                 return found
         self._kind, self._as_probabilities = before
-        self.model.to(self._kind)
+        in_precision(self.model, self._kind)
         return otherwise
 
     @contextlib.contextmanager

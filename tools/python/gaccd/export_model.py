@@ -9,15 +9,18 @@ import contextlib
 import inspect
 import math
 import os
+import re
 from typing import Any, Iterable, Iterator, Mapping, Sequence, Union
 
 import torch
 from safetensors.torch import save_file
+from torch._subclasses.fake_tensor import FakeTensor
 
 from .export_evaluation import difference_in_evaluation
 from .export_experts import all_experts, experts_advice
 from .export_gradients import detach_no_grad, refuse_own_gradients
 from .export_graph import PREDICTIONS, GraphBuilder
+from .export_integers import check_integers
 from .export_lengths import Reference, max_magnitude, shorter_graphs
 from .export_ops import WHOLE_OPS
 from .export_refusals import lines_of_fixed_samples, quietly, reason
@@ -54,6 +57,7 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
     _check_forward(model, len(args), kwargs)
     builder = _build(model, args, kwargs, inputs or {})
     _check_output(builder)
+    check_integers(builder)
     reference = Reference(model, lambda found: next(iterate_outputs(found)))
     differs = _check_samples(reference, args, kwargs, [builder.min_table_rows(one) for one in builder.inputs], builder.draws_uniform)
     shorter = shorter_graphs(builder, reference, lambda cut, before: _build(model, (), cut, inputs or {}, before))
@@ -63,7 +67,7 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
         file.write(text)
     save_file({name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in builder.weights()},
               os.path.join(path, "weights.safetensors"))
-    return summarize(model, builder, os.fspath(path), list(shorter), replaced, differs)
+    return summarize(model, builder, os.fspath(path), list(shorter), replaced, differs, _switched(model))
 
 
 def _check_model(model: torch.nn.Module) -> None:
@@ -80,6 +84,9 @@ def _check_model(model: torch.nn.Module) -> None:
         raise ExportError(f"{lazy[0]}: has no size yet; call the model once with the example")
     if torch.is_inference_mode_enabled() or any(one.is_inference() for one in model.parameters()):
         raise ExportError("expected a model made and exported outside of torch.inference_mode(), in which PyTorch follows no gradients")
+    if packed := [name for name, one in model.named_modules() if re.match(r"torch\.ao\.nn\..*quantized", type(one).__module__)]:
+        raise ExportError(f"{packed[0]}: is a quantized {type(model.get_submodule(packed[0])).__name__}, which cannot be trained; export the model "
+                          "from which it was made")
     if meta := [name for name, one in [*model.named_parameters(), *model.named_buffers()] if one.is_meta]:
         raise ExportError(f"{meta[0]}: has no values, as it is on the device meta; model.to_empty(device='cpu') and initial weights give some")
     if empty := [name for name, one in model.named_parameters() if not one.numel()]:
@@ -93,12 +100,26 @@ def _check_model(model: torch.nn.Module) -> None:
         raise ExportError(f"{renamed[0]}: is not in state_dict() under its name, which a hook changes; remove the hook for the export")
 
 
+def _switched(model: torch.nn.Module) -> list[str]:
+    """Outermost parts in evaluation mode of a model in training mode that are in training mode after model.train()."""
+    if not model.training:
+        return []
+    found = [name for name, module in model.named_modules() if not module.training]
+    with _training(model):
+        found = [name for name in found if model.get_submodule(name).training]
+    return [name for name in found if not any(name.startswith(f"{other}.") for other in found)]
+
+
 def _check_forward(model: torch.nn.Module, given: int, named: Iterable[str]) -> None:
     arguments = list(inspect.signature(model.forward).parameters.values())
     several = [one.name for one in arguments if one.kind is inspect.Parameter.VAR_POSITIONAL]
     known = {one.name for one in arguments if one.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)}
     if unnamed := [name for name in named if name not in known]:
         raise ExportError(f"{unnamed[0]}: expected an argument of forward with this name, found {', '.join(one.name for one in arguments)}")
+    missing = [one.name for one in arguments[given:] if one.name in known and one.default is inspect.Parameter.empty and one.name not in named]
+    if missing:
+        raise ExportError(f"{missing[0]}: forward needs this argument, expected an example of it, as in "
+                          f"export(model, {{'{missing[0]}': tensor, ..}}, path)")
     if several and given >= len([one for one in arguments if one.kind is not inspect.Parameter.KEYWORD_ONLY]):
         raise ExportError(f"forward(*{several[0]}): expected an argument with a name for each input, which names its data")
 
@@ -251,12 +272,27 @@ def _for_any_samples(program: Any) -> bool:
     return all(isinstance(size, torch.SymInt) and not size.node.expr.is_number for size in inputs)
 
 
+@contextlib.contextmanager
+def _attributes_kept(model: torch.nn.Module) -> Iterator[None]:
+    """Restores attributes that forward sets to the sizes and values that torch.export uses in place of real ones: the model
+    cannot be copied with them, or called."""
+    before = [(module, dict(vars(module))) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, known in before:
+            for name, value in list(vars(module).items()):
+                if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, FakeTensor)):
+                    del vars(module)[name]
+                    vars(module).update({name: known[name]} if name in known else {})
+
+
 def _traced(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]) -> Any:
     batch = torch.export.Dim("batch")
     shapes: Any = {name: {0: batch} for name in kwargs} if kwargs else tuple({0: batch} for _ in args)
     fixed: list[tuple[bool, str]] = []
     try:
-        with quietly(), lines_of_fixed_samples() as fixed:
+        with quietly(), _attributes_kept(model), lines_of_fixed_samples() as fixed:
             program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
     except ExportError:
         raise

@@ -14,6 +14,7 @@ from .export_graph import GraphBuilder
 
 PRODUCTS = {"linear", "addmm", "mm", "bmm", "conv2d", "convolution", "scaled_dot_product_attention"}
 MAX_NAMES = 5  # unused parameters shown
+MODES = ("batch_norm", "drop")  # functions that compute something else in evaluation
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Summary:
     lengths: list[int]  # lengths that texts are cut to, with a graph for each
     replaced: bool  # whether an exported model was replaced
     evaluation: float  # relative difference of outputs between evaluation and training
+    switched: list[str]  # parts in evaluation mode of a model in training mode, which gaccd trains in training mode
 
     @property
     def flops(self) -> float:
@@ -71,6 +73,10 @@ class Summary:
                      + (", with stats: FROZEN" if "batch_norm" in self.functions else "")] if self.lengths else []),
                   *([f"evaluation the model computes something else than in training, by {self.evaluation:.2g} of the output; gaccd "
                      "computes what training does"] if self.evaluation else []),
+                  *([f"mode       {_some(self.switched)}: in evaluation mode; gaccd trains what model.train() computes, with dropout and "
+                     "statistics of the data; graph { stats: FROZEN } uses the running ones in all batch norms, and a method train() "
+                     "of the model can leave a part in evaluation mode"]
+                    if self.switched and any(name.startswith(MODES) for name in self.functions) else []),
                   f"folded     {self.folded} call{' that is' if self.folded == 1 else 's that are'} the same for all data; "
                   f"{self.constants} constant{' stays' if self.constants == 1 else 's stay'}",
                   f"{'replaced' if self.replaced else 'wrote':<9}  {self.path}",
@@ -120,7 +126,7 @@ def _module_name(node: Any) -> tuple[str, str]:
 
 
 def summarize(model: torch.nn.Module, graph: GraphBuilder, path: str, lengths: list[int], replaced: bool,
-              evaluation: float) -> Summary:
+              evaluation: float, switched: list[str]) -> Summary:
     rows: dict[str, ModuleRow] = {}
     for node in graph.needed_calls():
         if not isinstance(getattr(node.meta.get("val"), "shape", None), torch.Size):
@@ -137,5 +143,5 @@ def summarize(model: torch.nn.Module, graph: GraphBuilder, path: str, lengths: l
         parameters=sum(p.numel() for p in trained), frozen=sum(p.numel() for p in trained if not p.requires_grad),
         buffers=sum(b.numel() for name, b in model.named_buffers() if name in model.state_dict()),
         functions=dict(collections.Counter(node.op for _, node, _ in graph.nodes).most_common()),
-        folded=graph.folded, constants=len(graph.constants), lengths=lengths, replaced=replaced, evaluation=evaluation,
+        folded=graph.folded, constants=len(graph.constants), lengths=lengths, replaced=replaced, evaluation=evaluation, switched=switched,
         unused={name: tensor.numel() for name, tensor in graph.unused().items()}, kept=graph.kept())

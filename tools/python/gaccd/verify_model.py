@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from .export_types import ExportError
 from .export_evaluation import FirstOfEqual, without_dropout
 from .export_graph import MAX_FLOAT
-from .export_lengths import copied
+from .export_lengths import copied, in_precision
 from .export_model import DATA_NAMES, iterate_outputs, state_tensors
 from .export_noise import MeanDraws
 from .export_refusals import reason
@@ -170,7 +170,7 @@ def _in_pytorch(model: torch.nn.Module, kind: torch.dtype, inputs: list[_Input],
     """labels: None if the model computes the loss. move: relative random perturbation of weights and inputs."""
     def moved(values: torch.Tensor) -> torch.Tensor:
         return values * (1 + move * torch.randn_like(values)) if move else values
-    judged = copied(model).to(kind)
+    judged = in_precision(copied(model), kind)
     trained = [(name, parameter) for name, parameter in judged.named_parameters() if parameter.requires_grad]
     given = [moved(t.to(kind)) if t.is_floating_point() else t for t in tensors]
     with torch.no_grad():
@@ -248,10 +248,16 @@ def _in_order(inputs: list[_Input], order: int) -> list[_Input]:
     return [replace(one, order=order, least=least, rows=rows) if one.drawn else one for one in inputs]
 
 
+def _are_texts(inputs: list[_Input], labels: torch.Tensor) -> bool:
+    """Whether `tokens` of a job can bring them: with one label, or one for each token."""
+    lengths = {one.sizes[0] for one in inputs if one.name == "tokens" and one.sizes}
+    return {one.name for one in inputs} <= TEXTS and (labels.dim() == 1 or labels.shape[1] in lengths)
+
+
 def _data_text(inputs: list[_Input], labels: torch.Tensor | None, classes: int) -> str:
     paths = {one.name: f'"{one.name}.npy"' for one in inputs}
     if labels is not None and not labels.is_floating_point():
-        if set(paths) <= TEXTS:
+        if _are_texts(inputs, labels):
             segments = f' segments: {paths["segments"]}' if "segments" in paths else ""
             segments += f' lengths: {paths[MASK]}' if MASK in paths else ""
             rows = next(one.rows for one in inputs if one.name == "tokens")
@@ -431,7 +437,7 @@ def _changed(model: torch.nn.Module, weights: Mapping[str, torch.Tensor]) -> tup
 
 def _save(folder: str, inputs: list[_Input], tensors: list[torch.Tensor], labels: torch.Tensor | None) -> None:
     import numpy
-    as_lengths = labels is not None and not labels.is_floating_point() and {one.name for one in inputs} <= TEXTS
+    as_lengths = labels is not None and not labels.is_floating_point() and _are_texts(inputs, labels)
     for one, tensor in zip(inputs, tensors):
         values = tensor.sum(1) if one.is_mask and as_lengths else tensor
         numpy.save(os.path.join(folder, f"{one.name}.npy"), values.numpy().astype("i4" if one.ids else "f4"))

@@ -1,0 +1,122 @@
+"""What an export says of integers that float32 does not hold, and of mistakes: graph_limits_test.py GACCD
+
+Needs what graph_export_test.py needs, else it is skipped: exit code 77.
+"""
+import subprocess
+import sys
+import unittest
+
+from exporter import ExportTest, open_exporter
+
+SECONDS = 1_700_000_000
+
+
+class GraphLimits(ExportTest):
+    def test_integers_that_float32_rounds_are_refused(self):
+        """They chose other rows of the table, without a word."""
+        for name, formula in (("hash", lambda ids: (ids * 7919 + 13) % 97), ("pairs", lambda ids: (ids[:, 1:] * 50000 + ids[:, :-1]) % 97),
+                              ("sums", lambda ids: (ids.cumsum(1) * 1000003) % 97)):
+            with self.subTest(integers=name):
+                found = self.refusal_of(Looks(50000, formula), torch.randint(50000, (2, 5)))
+                self.assertRegex(found, "gives integers such as [0-9]+, .* float32, which has all up to 2\\^24; .*graph_limits_test.py")
+
+    def test_smaller_integers_are_exact(self):
+        self.check_model(Looks(5000, lambda ids: ((ids % 97) * (7919 % 97) + 13) % 97), torch.randint(5000, (2, 5)))
+        self.check_model(Looks(300, lambda ids: (ids[:, 1:] * 300 + ids[:, :-1]) % 97), torch.randint(300, (2, 5)))
+
+    def test_times_are_refused(self):
+        model = Looks(0, lambda when: when // 3600 % 24)
+        gaccd_export.export(model, {"when": torch.randint(SECONDS, (2, 1))}, self.dir / "model", inputs={"when": "when"})
+        numpy.save(self.dir / "when.npy", torch.randint(SECONDS, (20, 1)).numpy())
+        numpy.save(self.dir / "y.npy", torch.randint(3, (20,)).numpy())
+        (self.dir / "job.txtpb").write_text(
+            'name: "times" model { graph { path: "model" } loss { softmax_cross_entropy {} } }\n'
+            f'data {{ train {{ arrays {{ array {{ name: "when" path: "when.npy" vocabulary: {SECONDS} }} '
+            'array { name: "labels" path: "y.npy" } classes: 3 } } }\nbatch { target: 10 } optimizer { lr: 0.1 sgd {} }\n')
+        done = subprocess.run([sys.argv[1], "train", "--job=job.txtpb", "--device=cpu"], cwd=self.dir, text=True, capture_output=True)
+        self.assertEqual(done.returncode, 78, done.stderr)
+        self.assertIn("the integers for 'when' in f32, which has all up to 16777216: expected a vocabulary of at most 16777217", done.stderr)
+
+    def test_parts_in_evaluation_mode_are_named(self):
+        model = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)), torch.nn.Linear(4, 2))
+        said = "mode       0: in evaluation mode; gaccd trains what model.train() computes"
+        for mode, expected in (("all in training", False), ("a part in evaluation", True), ("all in evaluation", False)):
+            with self.subTest(mode=mode):
+                model.train(mode != "all in evaluation")
+                model[0].train(mode == "all in training")
+                self.assertEqual(said in str(gaccd_export.export(model, torch.zeros(2, 4), self.dir / "model")), expected)
+                self.assertEqual(model[0][1].training, mode == "all in training")
+
+    def test_mistakes(self):
+        self.assertIn("mask: forward needs this argument, expected an example of it", self.refusal_of(Masked(), torch.zeros(2, 4)))
+        packed = torch.nn.Sequential(torch.ao.nn.quantized.dynamic.Linear(4, 4))
+        self.assertIn("0: is a quantized Linear, which cannot be trained", self.refusal_of(packed, torch.zeros(2, 4)))
+
+    def test_what_forward_stores_is_left_out(self):
+        model = Stores(read=False)
+        self.check_model(model, torch.zeros(2, 4))
+        gaccd_export.export(model, torch.zeros(2, 4), self.dir / "model")
+        self.assertFalse(hasattr(model, "samples"))
+        self.assertIn("forward gives another output when it is called again", self.refusal_of(Stores(read=True), torch.zeros(2, 4)))
+
+    def test_complex_buffers_are_compared(self):
+        """verify made them real, so that a model that agreed seemed to differ."""
+        self.check_model(Rotates(), torch.zeros(2, 5, 8))
+
+    def test_a_prediction_for_some_tokens_is_compared(self):
+        self.check_model(Looks(9, lambda ids: ids[:, 1:3], mean=False), torch.randint(9, (2, 5)))
+
+
+def define_models():
+    """Once PyTorch is there."""
+    nn = torch.nn
+
+    class Looks(nn.Module):
+        """Rows of a table that integers choose, and of one of `rows` that reads ids themselves."""
+        def __init__(self, rows, formula, mean=True):
+            super().__init__()
+            self.formula, self.mean, self.out = formula, mean, nn.Linear(4, 3)
+            self.table, self.own = nn.Embedding(97, 4), nn.Embedding(rows, 4) if rows else None
+
+        def forward(self, when):
+            y = self.table(self.formula(when))
+            if not self.mean:
+                return self.out(y)
+            return self.out(y.mean(1) if self.own is None else y.mean(1) + self.own(when).mean(1))
+
+    class Masked(nn.Linear):
+        def __init__(self):
+            super().__init__(4, 2)
+
+        def forward(self, x, mask):
+            return super().forward(x * mask)
+
+    class Stores(nn.Linear):
+        """Stores what torch.export replaces: a size, and a value that it may read in its next call."""
+        def __init__(self, read):
+            super().__init__(4, 2)
+            self.read = read
+
+        def forward(self, x):
+            y = super().forward(x) + (getattr(self, "last", 0) if self.read else 0)
+            self.samples, self.last = x.shape[0], y.detach()
+            return y
+
+    class Rotates(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.out = nn.Linear(8, 8), nn.Linear(8, 3)
+            self.register_buffer("angles", torch.polar(torch.ones(5, 4), torch.rand(5, 4)), persistent=False)
+
+        def forward(self, x):
+            turned = torch.view_as_complex(self.q(x).unflatten(-1, (4, 2)).contiguous()) * self.angles
+            return self.out(torch.view_as_real(turned).flatten(2).mean(1))
+    return Looks, Masked, Rotates, Stores
+
+
+if __name__ == "__main__":
+    gaccd_export = open_exporter("tests/numerics/graph_limits_test.py exports models of PyTorch 2.5 or newer")
+    import numpy
+    import torch
+    Looks, Masked, Rotates, Stores = define_models()
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
