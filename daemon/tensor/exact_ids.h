@@ -1,3 +1,4 @@
+// The limit of integers that a graph computes with, or reads from a table, as f32.
 #pragma once
 
 #include <cstdint>
