@@ -55,9 +55,10 @@ class Stopping(ClusterTest):
         self.assertEqual(self.cluster.wait_job(urgent, timeout=SLACK)["JobState"], "COMPLETED")
 
     def test_a_preempted_pipeline_is_continued_by_whole_models(self):
-        """4 pipelines of 3 stages, whose states are divided in each node; then 4 ranks with all of a GPT."""
+        """2 pipelines of 3 stages, whose states are divided in their node; then 4 ranks with all of a GPT.
+        No more ranks: Linux 6.18 stalls for a minute if many call sched_yield on few cores."""
         folder, run_dir = self.work("pipeline"), self.cluster.dir / "work" / "pipeline" / "run"
-        run = Run(self._submit_gpt(folder, run_dir, 2, 6, "--pipeline=3", "--shard=node"), folder, run_dir)
+        run = Run(self._submit_gpt(folder, run_dir, 1, 6, "--pipeline=3", "--shard=node"), folder, run_dir)
         self.wait_until(lambda: len(run.events("step")) >= 20, 180, "20 updates")
         urgent = self.cluster.run(["sbatch", "--parsable", "--partition=urgent", "--nodes=4",
                                    "--exclusive", "--wrap=true"]).stdout.strip()
@@ -176,7 +177,7 @@ class Stopping(ClusterTest):
         return run
 
     def _submit_gpt(self, folder, run_dir, nodes, ranks_of_each, *flags):
-        """Ragged: 4 pipelines or ranks take 6, 5, 6 and 5 samples. Returns the job's number."""
+        """Ragged: 4 ranks take 6, 5, 6 and 5 samples, 2 pipelines 11 of at most 2. Returns the job's number."""
         data = SOURCE / "tests" / "golden" / "models"
         (folder / "job.txtpb").write_text(
             'name: "gpt" model { gpt { vocabulary: 23 context: 10 layers: 2 heads: 3 width: 12 } '
