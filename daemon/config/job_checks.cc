@@ -321,6 +321,9 @@ Status CheckPipeline(const Job& job) {
 
 Status CheckGivenJob(const Job& job) {
   GACCD_RETURN_IF_ERROR(CheckClassNames(job.data));
+  if (job.epochs == 0 && job.max_updates == 0) {
+    return Bad("epochs: 0 means no end, so max_updates must be at least 1, found 0");
+  }
   if (job.data.mix_group != DataSpec().mix_group && !job.data.mixup && !job.data.cutmix) {
     return Bad(StrCat("data.mix_group: needs mixup or cutmix, found ", job.data.mix_group,
                       " and neither"));
@@ -338,9 +341,6 @@ Status CheckJob(const Job& job, Verb verb) {
   }
   if (verb != Verb::kPredict) GACCD_RETURN_IF_ERROR(CheckTargets(job));
   GACCD_RETURN_IF_ERROR(CheckFeatures(job.data));
-  if (job.epochs == 0 && job.max_updates == 0) {
-    return Bad("epochs: 0 means no end, so max_updates must be at least 1, found 0");
-  }
   if (job.loss_scale.init_scale < job.loss_scale.least_scale) {
     return Bad(StrCat("loss_scale.init_scale: must be at least least_scale, ",
                       job.loss_scale.least_scale, ", found ", job.loss_scale.init_scale));

@@ -12,8 +12,8 @@ namespace gaccd {
 // kConfig with the field, the expected and the actual value. For predict, targets are not required.
 [[nodiscard]] Status CheckJob(const Job& job, Verb verb);
 
-// kConfig if a field would have no effect, or class names are wrong. For a job given by the user:
-// a saved job has the class names of its data.
+// kConfig if a field would have no effect, class names are wrong, or the job has no end. For a job
+// given by the user, with its flags: a saved job has the class names of its data.
 [[nodiscard]] Status CheckGivenJob(const Job& job);
 
 // kConfig if the job uses numerics that CPUs do not support: TF32, fp16. why_cpu: "device is cpu".

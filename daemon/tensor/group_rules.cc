@@ -25,8 +25,10 @@ Status CheckRule(const OptimizerGroupSpec& rule, std::span<const FlatEntry> entr
   }
   if (statistics) {
     return {ErrorKind::kConfig,
-            StrCat(name, " matches only running statistics, which the optimizer does not change; ",
-                   "stats: FROZEN in a batch norm keeps them")};
+            StrCat(name,
+                   " matches only values that the optimizer does not change: running statistics "
+                   "(stats: FROZEN in a batch norm keeps them), or what the output of an "
+                   "exported model does not depend on")};
   }
   for (const auto& [copy, parameter] : tied) {
     if (!MatchesPattern(rule.match, copy)) continue;

@@ -256,14 +256,9 @@ Result<ReportData> ReadReportData(const std::string& run_dir, WallTime now, cons
   if (!has_begun && !data.diagnosis.state.has_status) return data;
   GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(run_dir));
   ReportDataBuilder reader(&data);
-  EventDiagnosis diagnosis(data.diagnosis.newest);
   Event event;
-  while (stream.Next(&event)) {
-    reader.Add(event);
-    diagnosis.Add(event);
-  }
+  while (stream.Next(&event)) reader.Add(event);
   reader.Finish(stream.attempts().size());
-  std::move(diagnosis).MoveTo(&data.diagnosis);
   data.diagnosis.notes = stream.notes();
   AddChanges(stream.attempts(), &data);
   ApplyLedger(run_dir, &data);

@@ -157,22 +157,21 @@ bool CountWithSame(const RankFailure& failure, std::vector<RankFailure>* known) 
   return true;
 }
 
-void EventDiagnosis::Add(const Event& event) {
-  if (event.name != "failure" && event.name != "log") return;
-  if (event.attempt != attempt_) return;
+namespace {
+
+void AddEvent(const Event& event, Diagnosis* diagnosis) {
   if (event.name == "failure") {
     RankFailure failure = ParseFailure(event);
-    if (!CountWithSame(failure, &failures_)) failures_.push_back(std::move(failure));
-    return;
+    std::vector<RankFailure>& known = diagnosis->failures;
+    if (!CountWithSame(failure, &known)) known.push_back(std::move(failure));
   }
-  warnings_.push_back(StrCat(event.Text("ts"), " ", OnOneLine(event.Text("msg"))));
-  if (warnings_.size() > kMaxWarnings) warnings_.pop_front();
+  if (event.name != "log") return;
+  std::vector<std::string>& warnings = diagnosis->warnings;
+  warnings.push_back(StrCat(event.Text("ts"), " ", OnOneLine(event.Text("msg"))));
+  if (warnings.size() > kMaxWarnings) warnings.erase(warnings.begin());
 }
 
-void EventDiagnosis::MoveTo(Diagnosis* diagnosis) && {
-  diagnosis->failures = std::move(failures_);
-  diagnosis->warnings.assign(warnings_.begin(), warnings_.end());
-}
+}  // namespace
 
 Result<Diagnosis> DiagnoseFiles(const std::string& run_dir, WallTime now, const JobFinder& find) {
   Diagnosis diagnosis;
@@ -206,10 +205,10 @@ Result<Diagnosis> Diagnose(const std::string& run_dir, WallTime now, const JobFi
   GACCD_ASSIGN_OR_RETURN(Diagnosis diagnosis, DiagnoseFiles(run_dir, now, find));
   if (diagnosis.newest.empty()) return diagnosis;
   GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(run_dir, diagnosis.newest));
-  EventDiagnosis events(diagnosis.newest);
   Event event;
-  while (stream.Next(&event)) events.Add(event);
-  std::move(events).MoveTo(&diagnosis);
+  while (stream.Next(&event)) {
+    if (event.attempt == diagnosis.newest) AddEvent(event, &diagnosis);
+  }
   diagnosis.notes = stream.notes();
   return diagnosis;
 }

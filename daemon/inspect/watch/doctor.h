@@ -1,7 +1,6 @@
 // `gaccd doctor RUN`: why a run ended or is stuck, suspected hosts, and what to do.
 #pragma once
 
-#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,21 +49,6 @@ struct Diagnosis {
   std::vector<SuspectHost> suspects;  // of this attempt first, then by attempts
   std::vector<Advice> advice;         // in order of execution
   std::vector<std::string> notes;     // problems of the files
-};
-
-// Collects the failures and warnings of one attempt for a diagnosis. Not thread-safe.
-class EventDiagnosis {
- public:
-  explicit EventDiagnosis(std::string attempt) : attempt_(std::move(attempt)) {}
-  // In the order of EventStream; ignores events of other attempts.
-  void Add(const Event& event);
-  // Sets the failures and warnings.
-  void MoveTo(Diagnosis* diagnosis) &&;
-
- private:
-  std::string attempt_;
-  std::vector<RankFailure> failures_;
-  std::deque<std::string> warnings_;
 };
 
 // The diagnosis without failures, warnings and notes, which need the events. Errors: Diagnose().

@@ -87,6 +87,12 @@ TEST(JobOverlayTest, FlagsOverrideJob) {
   EXPECT_THAT(OverlayFlags(ParseOk(kFull), flags), IsError(ErrorKind::kConfig, "epochs: 0"));
 }
 
+TEST(JobOverlayTest, EndMayBeAFlagAlone) {
+  const Job job = ParseOk(With(kMinimal, "name: \"line\"", "name: \"line\" epochs: 0"));
+  EXPECT_THAT(OverlayFlags(job, {}), IsError(ErrorKind::kConfig, "epochs: 0 means no end"));
+  EXPECT_EQ(OverlayFlags(job, {.job_fields = {{"max_updates", "5"}}})->max_updates, 5);
+}
+
 TEST(JobOverlayTest, SetNamesUnknownFields) {
   const auto set = [](const std::string& path, const std::string& value) {
     const Flags flags{.job_fields = {{path, value, "--set " + path + "=" + value}}};

@@ -475,7 +475,6 @@ TEST(JobTextTest, NamesAndQuotesWrongValues) {
       {kFull, "epochs: 3", "epochs: -3", "epochs: must be at least 0, found -3"},
       {kFull, "max_updates: 400", "max_updates: -1", "max_updates: must be at least 0"},
       {kFull, "log_every: 7", "log_every: 0", "log_every: must be at least 1, found 0"},
-      {kMinimal, "name: \"line\"", "name: \"line\" epochs: 0", "epochs: 0 means no end"},
       {kFull, "classes: 10", "classes: 9",
        "data.eval: must have the classes of data.train, expected 10, found 9"},
       {kFull, "classes: 10", "", "softmax_cross_entropy needs labels, but data.eval"},

@@ -131,7 +131,8 @@ TEST(GroupRulesTest, RefusesEmptyRuleAndNothingToTrain) {
   ASSERT_TRUE(layout.Add("bn1.running_mean", {4}, kNoDecay, /*frozen=*/true).ok());
   layout.SetBuffer(1);
   spec.group = {{.match = "*.running_*", .freeze = true}};
-  EXPECT_THAT(error(spec), HasSubstr("matches only running statistics"));
+  EXPECT_THAT(error(spec),
+              HasSubstr("matches only values that the optimizer does not change: running"));
 }
 
 TEST(RandomTest, QuantileInvertsTheNormalDistribution) {
