@@ -43,8 +43,8 @@ class GraphOperations(ExportTest):
             "samples last": lambda m, y: (m.table @ y.t()).t(), "samples last, einsum": lambda m, y: torch.einsum("bi,ij->jb", y, m.table).t(),
             "addmm": lambda m, y: torch.addmm(m.weight, y, m.table, beta=0.5, alpha=3),
             "a computed bias": lambda m, y: torch.nn.functional.linear(y, m.table, m.weight * 2)}, table=True)
-
         self.check({
+            "known rows": lambda m, y: y + m.table[torch.arange(3)[None].repeat(y.shape[0], 1)].sum(1),  # as positions of Whisper
             "computed": lambda m, y: y @ (m.weight[:, None] * 2 * m.weight), "computed, of steps": lambda m, y:
             torch.einsum("bnd,de->bne", y.view(-1, 2, 3), (m.table[:3, :3] * 2).tanh()).flatten(1), "of heads": lambda m, y:
             torch.einsum("bnd,jnd->bnj", y.view(-1, 2, 3), m.table.tanh()[:3].view(3, 2, 3)).flatten(1),

@@ -224,7 +224,7 @@ def _index(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         raise graph.refuse(node, "selects by a mask, so that its size depends on data; multiply by the mask instead")
     table = graph.sizes(node, graph.shape(a["self"]))
     if used == [0] and len(table) == 2 and min(table) > 0 and isinstance(graph.value(indices[0]), torch.Tensor):
-        rows = graph.constant(node, graph.value(indices[0]) % table[0])
+        rows = graph.constant(node, graph.for_all_samples(node, indices[0]) % table[0])
         return Node("embedding", [rows, graph.value_name(node, a["self"])], {})
     if len(used) == 1:
         return _indexed(graph, node, a["self"], used[0], indices[used[0]])
