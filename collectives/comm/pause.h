@@ -9,12 +9,12 @@
 namespace gaccd {
 
 // For one wait. First yields the core, so that a short wait ends at once; then sleeps 100 us per
-// call, as a waiting process that only yields takes half of the core from one that computes.
+// call, as a waiting process that only yields takes half of the core from one that computes. The
+// yields end after a time, not a number: on a busy core each may last milliseconds.
 class Pause {
  public:
   void Wait() {
-    if (turns_ < kYields) {
-      ++turns_;
+    if (Clock::now() < end_of_yields_) {
       sched_yield();
     } else {
       std::this_thread::sleep_for(kSleep);
@@ -22,10 +22,11 @@ class Pause {
   }
 
  private:
-  static constexpr int kYields = 200;
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::microseconds kYields{200};
   static constexpr std::chrono::microseconds kSleep{100};
 
-  int turns_ = 0;
+  Clock::time_point end_of_yields_ = Clock::now() + kYields;
 };
 
 }  // namespace gaccd
