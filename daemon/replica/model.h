@@ -223,6 +223,10 @@ class Model {
   [[nodiscard]] Result<std::vector<std::size_t>> PlacesToCut() const;
   [[nodiscard]] StageCuts MakeCuts(std::span<const ValueId> block_ends,
                                    std::optional<ValueId> seed) const;
+  // Adds to `users`, by stage, what the graphs of cut texts use, as constants of their own. Blocks
+  // are counted in the whole: texts are not cut if these graphs have other functions.
+  Status AddUsersInShorterTexts(const Graph& whole, std::span<const ValueId> block_ends,
+                                std::vector<std::vector<std::size_t>>* users);
   Status CutToStage(const std::vector<std::optional<ValueId>>& gradients,
                     TrainingGraph* training) const;
   Status CutToStage(std::span<const ValueId> block_ends, EvaluationGraph* evaluation) const;

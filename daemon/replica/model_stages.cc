@@ -1,6 +1,7 @@
 // A model as a pipeline stage: graphs are recorded for the whole model, with its random numbers and
 // names, and then cut.
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -32,6 +33,13 @@ bool DividesParameters(const Graph& graph, const FlatLayout& layout, ValueId cut
   const auto users = FindStageParameters(graph, {.values = {cut}});
   // SetStage() reports a value that is needed in both parts.
   return !users.ok() || DivideParameters(layout, *users, {1, 1}, 0).ok();
+}
+
+// Whether two graphs apply the same functions in the same order.
+bool HaveSameFunctions(const Graph& a, const Graph& b) {
+  return std::ranges::equal(a.nodes(), b.nodes(), [](const Node& one, const Node& other) {
+    return one.function->name() == other.function->name();
+  });
 }
 
 double NodeFlops(const Graph& graph, const Node& node) {
@@ -129,11 +137,38 @@ Status Model::SetStage(std::vector<std::int64_t> blocks, std::size_t stage, bool
                                        " blocks together, found ", counts)};
   }
   stage_ = PipelineStage{.stage = stage, .blocks = blocks};
-  GACCD_ASSIGN_OR_RETURN(const auto users,
+  GACCD_ASSIGN_OR_RETURN(auto users,
                          FindStageParameters(graph, MakeCuts(forward.block_ends, std::nullopt)));
+  GACCD_RETURN_IF_ERROR(AddUsersInShorterTexts(graph, forward.block_ends, &users));
   GACCD_ASSIGN_OR_RETURN(stage_, DivideParameters(layout_, users, std::move(blocks), stage));
   stage_->divides_backward = divide_backward;
   return RecordTraining({1}).status();
+}
+
+Status Model::AddUsersInShorterTexts(const Graph& whole, std::span<const ValueId> block_ends,
+                                     std::vector<std::vector<std::size_t>>* users) {
+  auto all = *users;
+  for (const std::int64_t length : sample_.cuts) {
+    Graph graph;
+    GACCD_ASSIGN_OR_RETURN(
+        const Forward forward,
+        RecordForward(graph, For::kTraining, {.samples = 1, .length = length}, Precision::kF32));
+    GACCD_RETURN_IF_ERROR(RecordLoss(graph, For::kTraining, forward).status());
+    if (!HaveSameFunctions(graph, whole) ||
+        FindProducers(graph, forward.block_ends) != FindProducers(whole, block_ends)) {
+      sample_.cuts.clear();
+      return Status::Ok();
+    }
+    GACCD_ASSIGN_OR_RETURN(const auto found,
+                           FindStageParameters(graph, MakeCuts(forward.block_ends, std::nullopt)));
+    for (std::size_t stage = 0; stage < found.size(); ++stage) {
+      std::vector<std::size_t> both;
+      std::ranges::set_union(all[stage], found[stage], std::back_inserter(both));
+      all[stage] = std::move(both);
+    }
+  }
+  *users = std::move(all);
+  return Status::Ok();
 }
 
 Model Model::WithAllStages() const {

@@ -378,21 +378,24 @@ TEST(GraphNetworkTest, ConvolutionWeightsMayBeComputedFromParametersOnly) {
 }
 
 // Texts of 8 tokens, or of 4, through these nodes from x [B, T, 6] to y, at `length`.
-bool CutsTexts(std::string (*nodes)(std::int64_t length), std::string_view parameters = "",
-               BatchStatistics stats = BatchStatistics::kWindow) {
+std::shared_ptr<const Network> OfTexts(std::string (*nodes)(std::int64_t length),
+                                       std::string_view parameters,
+                                       BatchStatistics stats = BatchStatistics::kWindow) {
   const auto body = [&](std::int64_t length) {
     return StrCat(R"(node { name: "x" op: "embedding" input: "tokens" input: "table" } )",
                   nodes(length), R"( node { name: "z" op: "first_row" input: "y" } output: "z" )");
   };
-  auto graph = ParseGraph(StrCat(R"(version: 1 input { name: "tokens" type: I64 size: -1 size: 8 }
+  GraphFile graph = ValueOrThrow(
+      ParseGraph(StrCat(R"(version: 1 input { name: "tokens" type: I64 size: -1 size: 8 }
       parameter { name: "table" size: 11 size: 6 } )",
-                                 parameters, " ", body(8), "shorter { length: 4 ", body(4), "}"),
-                          "g");
-  EXPECT_TRUE(graph.ok()) << graph.status().message();
-  if (!graph.ok()) return false;
-  const auto network = GraphNetwork::Make(*std::move(graph), {.stats = stats}, "g");
-  EXPECT_TRUE(network.ok()) << network.status().message();
-  return network.ok() && (*network)->ignores_padding();
+                        parameters, " ", body(8), "shorter { length: 4 ", body(4), "}"),
+                 "g"));
+  return ValueOrThrow(GraphNetwork::Make(std::move(graph), {.stats = stats}, "g"));
+}
+
+bool CutsTexts(std::string (*nodes)(std::int64_t length), std::string_view parameters = "",
+               BatchStatistics stats = BatchStatistics::kWindow) {
+  return OfTexts(nodes, parameters, stats)->ignores_padding();
 }
 
 std::string Dropped(std::string_view p, std::string_view from, std::string_view to) {
@@ -424,6 +427,40 @@ TEST(GraphNetworkTest, CutsNoTextsIfThenAParameterIsNotUsed) {
                                    : R"(node { name: "y" op: "add" input: "x" input: "b" })");
   };
   EXPECT_FALSE(CutsTexts(nodes, R"(parameter { name: "b" size: 6 })"));
+}
+
+// Blocks are counted in the graph of whole texts, and stages know the parameters that they read.
+TEST(GraphNetworkTest, StagesCutTextsIfTheFunctionsAreTheSame) {
+  const auto stage_of = [](std::string (*nodes)(std::int64_t length)) {
+    const auto constant = [](int rows) {
+      std::string text = StrCat("parameter { name: \"constant:", rows, "\" size: ", rows, " size: 6 ");
+      for (int i = 0; i < rows * 6; ++i) text += "value: 1 ";
+      return StrCat(text, "} ");
+    };
+    const auto network = OfTexts(
+        nodes, StrCat("parameter { name: \"w\" size: 6 size: 6 } ", constant(8), constant(4)));
+    SampleSpec sample = network->ExampleSample();
+    sample.tensors.push_back({"targets", DType::kF32, {6}});
+    sample.cuts = {4};
+    Model model = ValueOrThrow(Model::Make(network, LossKind::kMeanSquaredError, sample));
+    EXPECT_EQ(model.sample().cuts, sample.cuts);
+    const auto blocks = std::ssize(ValueOrThrow(model.BlockFlops()));
+    EXPECT_OK(model.SetStage({2, blocks - 2}, 0));
+    return model;
+  };
+  static constexpr std::string_view kLast = R"( node { name: "y" op: "linear" input: "r" input: "w"
+      attribute { name: "in_out" integer: 0 } })";
+  const Model same = stage_of([](std::int64_t length) {
+    return StrCat(R"(node { name: "r" op: "add" input: "x" input: "constant:)", length, "\" }", kLast);
+  });
+  EXPECT_EQ(same.sample().cuts, std::vector<std::int64_t>{4});
+  EXPECT_EQ(same.stage()->uses, (std::vector<bool>{true, false, true, true}));
+  const Model other = stage_of([](std::int64_t length) {
+    return StrCat(R"(node { name: "a" op: "add" input: "x" input: "constant:)", length, "\" }",
+                  R"(node { name: "r" op: ")", length == 4 ? "relu" : "tanh", "\" input: \"a\" }",
+                  kLast);
+  });
+  EXPECT_TRUE(other.sample().cuts.empty());
 }
 
 TEST(GraphNetworkTest, CutsTextsIfDropoutKeepsPositions) {
