@@ -80,9 +80,19 @@ Status CheckWords(const Flags& flags) {
   return {};
 }
 
+// kIo: the folder was removed. Relative paths then have no meaning.
+Result<std::string> WorkFolder() {
+  std::error_code error;
+  const fs::path folder = fs::current_path(error);
+  if (!error) return folder.string();
+  return Status(ErrorKind::kIo, StrCat("the current folder cannot be found: ", error.message(),
+                                       ": was it removed? Change to another folder (cd)"));
+}
+
 Result<PlannedSubmission> MakeSubmission(const Flags& flags) {
   if (!flags.run && !flags.run_dir) return Usage("submit needs --run=NAME or --run-dir=DIR");
   PlannedSubmission submission{.name = flags.run.value_or("")};
+  GACCD_ASSIGN_OR_RETURN(submission.work_folder, WorkFolder());
   if (flags.run &&
       (submission.name.find('/') != std::string::npos || submission.name.starts_with('.'))) {
     return Usage(

@@ -15,6 +15,7 @@ namespace gaccd {
 
 struct PlannedSubmission {
   std::string name;
+  std::string work_folder;  // in which the command runs
   // absolute: the run folder, or the parent of the run folders of a sweep
   std::string folder;
   std::vector<SweepTask> tasks;  // of a sweep; empty: one run in `folder`

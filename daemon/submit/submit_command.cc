@@ -197,9 +197,7 @@ Result<SbatchScript> MakeScript(const Flags& flags, const PlannedSubmission& sub
         "sooner. The ranks stop by the job's end time.";
   }
   script.folder = submission.folder;
-  std::error_code error;
-  script.work_folder = fs::current_path(error);
-  if (error) return Status(ErrorKind::kIo, StrCat("the current folder: ", error.message()));
+  script.work_folder = submission.work_folder;
   script.variables = MakeVariables(flags);
   if (const auto rules = ReadRequeueRules(site)) {
     script.expedite = rules->may_expedite;

@@ -297,6 +297,13 @@ class Submit(unittest.TestCase):
         self.submit("--run=b", "--chain=2", FAILS_AT="3", code=71)
         self.assertEqual(self.jobs(self.runs / "b"), ["18"])
 
+    def test_a_working_folder_that_was_removed_is_named(self):
+        done = subprocess.run(["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "-", GACCD, "submit",
+                               "--run=r", f"--job={JOB}", "--nodes=1", "--target-batch=100"],
+                              cwd=self.dir, env=self.env, text=True, capture_output=True, timeout=50)
+        self.assertEqual(done.returncode, 74, done.stderr)
+        self.assertIn("the current folder cannot be found", done.stderr)
+
     def test_a_queued_job_that_cannot_be_recorded_is_named(self):
         (self.runs / "r" / "submit.jsonl").mkdir(parents=True)
         said = self.submit("--run=r", code=74)
