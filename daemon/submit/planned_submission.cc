@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -161,6 +162,7 @@ Result<std::string> PlanRuns(const Flags& flags, const PlannedSubmission& submis
                              const PlannedRunCheck& check) {
   std::string line;
   std::set<std::string> warned;
+  std::map<std::string, std::string> folders;  // by the text of the job
   const std::vector<SweepTask> one(1);
   for (const SweepTask& task : submission.tasks.empty() ? one : submission.tasks) {
     Flags with = flags;
@@ -169,6 +171,12 @@ Result<std::string> PlanRuns(const Flags& flags, const PlannedSubmission& submis
     GACCD_ASSIGN_OR_RETURN(const PlanOutput output, MakePlanOutput(with));
     GACCD_RETURN_IF_ERROR(output.verdict);
     GACCD_RETURN_IF_ERROR(check(output.job, output.plan));
+    // Different words may have the same meaning: "1" and "01", or the same field set twice.
+    const auto [same, is_new] = folders.try_emplace(JobText(output.job), task.folder);
+    if (!is_new) {
+      return Usage(StrCat("--array: expected runs that differ, found ", same->second, " and ",
+                          task.folder, " with the same job"));
+    }
     if (line.empty()) line = PlanLine(output.plan, with.micro_batch_auto);
     for (const std::string& warning : BatchWarnings(output.job.batch, output.plan)) {
       if (warned.insert(warning).second) LogWarning(warning);

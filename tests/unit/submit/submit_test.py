@@ -347,6 +347,9 @@ class Submit(unittest.TestCase):
         self.submit("--run=other", "--array", "--set", "batch.target=96,100", "--rounding=floor", "--strict", code=78)
         said = self.submit("--run=same", "--array", "--set", "optimizer.lr=0.1,0.2,0.1", code=64).stderr
         self.assertIn("different values of optimizer.lr, found 0.1 twice", said)
+        for first, second in (("optimizer.lr=0.1", "optimizer.lr=1e-1"), ("seed=1", "seed=01")):
+            said = self.submit("--run=same", "--array", "--set", f"{first},{second.split('=')[1]}", code=64).stderr
+            self.assertIn(f"expected runs that differ, found 0-{first} and 1-{second} with the same job", said)
         for words in (["--array=1-3"], ["-a", "0"], ["-a0-9%2"]):
             self.assertIn("all tasks would train in one run folder", self.submit("--run=one", "--", *words, code=64).stderr)
 
