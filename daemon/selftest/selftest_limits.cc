@@ -12,6 +12,7 @@
 #include "collectives/base/process_memory.h"
 #include "collectives/base/strings.h"
 #include "collectives/base/thread.h"
+#include "daemon/telemetry/log.h"
 
 namespace gaccd {
 namespace {
@@ -101,10 +102,21 @@ Status CheckSelftestLimits(const SelftestSize& size, const SelftestLimits& limit
   }
   const std::int64_t wanted = kThreadsARank * size.ranks + kOtherThreads;
   const std::int64_t started = CountStartable(wanted);
-  if (started >= wanted) return Status::Ok();
+  if (started >= wanted) {
+    if (const std::string needs = SelftestNeeds(size); !needs.empty()) LogWarning(needs);
+    return Status::Ok();
+  }
   return Refuse(size, std::max<std::int64_t>(started - kOtherThreads, 0) / kThreadsARank,
                 StrCat("they need ", wanted, " threads, ", started,
                        " could be started (ulimit -u, or the limit of its control group)"));
+}
+
+std::string SelftestNeeds(const SelftestSize& size) {
+  constexpr std::int64_t kLarge = 1'000'000'000;
+  const auto bytes = static_cast<std::int64_t>(std::min(BytesFor(size, size.ranks), 9e18));
+  if (bytes < kLarge) return {};
+  return StrCat("selftest: ", size.ranks, " ranks run as threads of this process, with about ",
+                Megabytes(bytes), " of memory; this takes minutes");
 }
 
 }  // namespace gaccd

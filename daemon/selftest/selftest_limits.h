@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "collectives/base/result.h"
 
@@ -24,7 +25,10 @@ struct SelftestLimits {
 [[nodiscard]] std::int64_t MaxRanks(const SelftestSize& size, const SelftestLimits& limits);
 
 // kOs, with the possible number of ranks, if memory, mappings or threads do not suffice for all of
-// them. Threads are counted by starting them briefly.
+// them. Threads are counted by starting them briefly. Warns of a test that needs much.
 [[nodiscard]] Status CheckSelftestLimits(const SelftestSize& size, const SelftestLimits& limits);
+
+// What a large selftest needs, for users who wait for it; empty for a small one. Pure.
+[[nodiscard]] std::string SelftestNeeds(const SelftestSize& size);
 
 }  // namespace gaccd

@@ -218,6 +218,13 @@ TEST(SelftestLimits, RefusesTooManyRanks) {
   }
 }
 
+TEST(SelftestLimits, SaysWhatALargeTestNeeds) {
+  EXPECT_EQ(SelftestNeeds({.ranks = 240, .micro_batch = 10, .samples = 3072}), "");
+  EXPECT_THAT(SelftestNeeds({.ranks = 8000, .micro_batch = 10, .samples = 102'400}),
+              testing::AllOf(testing::HasSubstr("8000 ranks"),
+                             testing::ContainsRegex("about 7[0-9]{3}.* MB of memory")));
+}
+
 TEST(SelftestLimits, DescribesThisMachine) {
   const SelftestLimits limits = ReadSelftestLimits();
   EXPECT_GT(limits.bytes, 1 << 20);
