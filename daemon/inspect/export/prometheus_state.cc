@@ -177,7 +177,7 @@ Result<RunFigures> PrometheusState::ReadFigures(const std::string& folder) {
                                         {"figures", sum->ToJson()}};
     }
   }
-  return std::move(*sum).Finish(stream.attempts().size());
+  return std::move(*sum).Finish(CountStarts(stream.attempts()));
 }
 
 }  // namespace gaccd

@@ -38,7 +38,7 @@ struct RunFigures {
   std::optional<Event> step;
   std::optional<Event> save;
   std::optional<WallTime> begin;  // of the run
-  std::int64_t attempts = 0;      // including those without events
+  std::int64_t attempts = 0;      // starts, including those without events
   std::int64_t updates = 0;       // including repeated ones
   std::int64_t lost_updates = 0;
   double samples = 0;
@@ -88,7 +88,7 @@ class FigureSum {
   // Whether an attempt went back to such an update, so that the figures are wrong.
   [[nodiscard]] bool went_back_too_far() const { return went_back_too_far_; }
 
-  // attempts: of the run, with those that have no events.
+  // attempts: CountStarts() of the run.
   [[nodiscard]] RunFigures Finish(std::size_t attempts) &&;
 
  private:

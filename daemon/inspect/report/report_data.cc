@@ -252,13 +252,13 @@ SlowSum& SlowSum::operator+=(const SlowSum& more) {
 Result<ReportData> ReadReportData(const std::string& run_dir, WallTime now, const JobFinder& find) {
   ReportData data{.folder_name = FolderName(run_dir), .read_at = now};
   GACCD_ASSIGN_OR_RETURN(data.diagnosis, DiagnoseFiles(run_dir, now, find));
-  const bool has_begun = data.diagnosis.attempts > 0;
+  const bool has_begun = !data.diagnosis.newest.empty();
   if (!has_begun && !data.diagnosis.state.has_status) return data;
   GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(run_dir));
   ReportDataBuilder reader(&data);
   Event event;
   while (stream.Next(&event)) reader.Add(event);
-  reader.Finish(stream.attempts().size());
+  reader.Finish(CountStarts(stream.attempts()));
   data.diagnosis.notes = stream.notes();
   AddChanges(stream.attempts(), &data);
   ApplyLedger(run_dir, &data);

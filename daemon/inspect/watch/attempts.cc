@@ -72,16 +72,37 @@ void SortByStart(std::vector<Attempt>& attempts) {
   std::ranges::transform(keyed, attempts.begin(), [](auto& one) { return std::move(one.second); });
 }
 
-std::vector<std::string> NotesOn(const std::vector<Attempt>& attempts, const std::string& run_dir) {
+const LedgerEntry* FindEntry(const std::vector<LedgerEntry>& ledger, const Attempt& attempt) {
+  const auto found = std::ranges::find(ledger, attempt.name, &LedgerEntry::attempt);
+  return found == ledger.end() ? nullptr : &*found;
+}
+
+// Without an event log, the job script knows: after a failure of the launch it starts the job
+// again.
+void FindStarts(const std::vector<LedgerEntry>& ledger, std::vector<Attempt>& attempts) {
+  for (Attempt& one : attempts) {
+    const LedgerEntry* const entry = FindEntry(ledger, one);
+    one.is_start = PathExists(one.folder + "/events.jsonl") ||
+                   (entry != nullptr && entry->next != NextStep::kFail);
+  }
+}
+
+std::vector<std::string> NotesOn(const std::vector<Attempt>& attempts,
+                                 const std::vector<LedgerEntry>& ledger) {
   std::vector<std::string> notes;
   std::set<std::string> expected;
   for (const Attempt& one : attempts) {
-    if (!one.has_events) notes.push_back(StrCat("attempt ", one.name, " has no events"));
+    const LedgerEntry* const entry = FindEntry(ledger, one);
+    if (!one.has_events && !one.is_start && entry != nullptr) {
+      notes.push_back(StrCat("attempt ", one.name, " did not start: ", Printable(entry->reason)));
+    } else if (!one.has_events) {
+      notes.push_back(StrCat("attempt ", one.name, " has no events"));
+    }
     if (IsLocal(one)) continue;  // some of these numbers are SLURM's
     for (int number = 0; number < one.number; ++number)
       expected.insert(FormatAttemptName(number, one.job));
   }
-  for (const LedgerEntry& entry : ReadLedger(run_dir + "/ledger.jsonl")) {
+  for (const LedgerEntry& entry : ledger) {
     if (ParseAttemptName(entry.attempt)) expected.insert(entry.attempt);
   }
   for (const Attempt& one : attempts) expected.erase(one.name);
@@ -131,7 +152,9 @@ Result<AttemptList> ListAttempts(const std::string& run_dir, std::string_view on
     list.attempts.push_back(std::move(attempt));
   }
   SortByStart(list.attempts);
-  list.notes = NotesOn(list.attempts, run_dir);
+  const std::vector<LedgerEntry> ledger = ReadLedger(run_dir + "/ledger.jsonl");
+  FindStarts(ledger, list.attempts);
+  list.notes = NotesOn(list.attempts, ledger);
   if (only.empty()) return list;
   const std::string latest = only == "latest" ? NewestOfState(list.attempts, run_dir) : "";
   if (!latest.empty()) only = latest;
@@ -141,6 +164,10 @@ Result<AttemptList> ListAttempts(const std::string& run_dir, std::string_view on
   for (const std::string& name : names) known += StrCat(known.empty() ? "" : ", ", name);
   return Status(ErrorKind::kUsage,
                 StrCat("'", run_dir, "' has no attempt '", only, "', expected one of: ", known));
+}
+
+std::size_t CountStarts(const std::vector<Attempt>& attempts) {
+  return static_cast<std::size_t>(std::ranges::count(attempts, true, &Attempt::is_start));
 }
 
 std::vector<std::string> RankHosts(const Attempt& attempt) {

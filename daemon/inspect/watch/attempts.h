@@ -18,6 +18,9 @@ struct Attempt {
   std::string job;  // "8123456", "local-4711"
   WallTime started;
   bool has_events = false;
+  // Whether it is a start of the run. No start: a job that was refused, for example because another
+  // one trains in this folder, or that has not begun to train.
+  bool is_start = false;
 };
 
 struct AttemptList {
@@ -31,6 +34,9 @@ struct AttemptList {
 // none; kIo if this user may not read it.
 [[nodiscard]] Result<AttemptList> ListAttempts(const std::string& run_dir,
                                                std::string_view only = "");
+
+// Number of those with is_start.
+[[nodiscard]] std::size_t CountStarts(const std::vector<Attempt>& attempts);
 
 // The host of each rank, from ranks.tsv of an attempt; empty if it is unreadable.
 [[nodiscard]] std::vector<std::string> RankHosts(const Attempt& attempt);

@@ -182,7 +182,7 @@ Result<Diagnosis> DiagnoseFiles(const std::string& run_dir, WallTime now, const 
   if (!is_new) {
     GACCD_ASSIGN_OR_RETURN(list, ListAttempts(run_dir));
   }
-  diagnosis.attempts = list.attempts.size();
+  diagnosis.attempts = CountStarts(list.attempts);
   double attempt_age_s = 0;
   if (!list.attempts.empty()) {
     const Attempt& newest = FindShown(list.attempts, diagnosis.state);

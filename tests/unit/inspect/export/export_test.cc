@@ -238,10 +238,24 @@ TEST_F(ExportTest, FiguresAreSumsOverAllAttempts) {
 // As slurm/launch leaves it where srun failed.
 TEST_F(ExportTest, AttemptWithoutEventsIsRestart) {
   run_.Append("attempts/002-812/srun.err", "srun: error");
+  run_.Append("ledger.jsonl", R"({"attempt":"002-812","exit":71,"verdict":"requeue"})"
+                              "\n");
   EXPECT_EQ(Sum(run_).attempts, 3);
   WriteStatus(run_, "");
   EXPECT_THAT(Export(ExportFormat::kPrometheus),
               testing::ContainsRegex("gaccd_restarts_total.* 2\n"));
+}
+
+// A second job in the folder: before and after its script has noticed.
+TEST_F(ExportTest, RefusedStartIsNoRestart) {
+  WriteStatus(run_, "");
+  run_.Append("attempts/000-813/srun.err", "");
+  EXPECT_THAT(Export(ExportFormat::kPrometheus),
+              testing::ContainsRegex("gaccd_restarts_total.* 1\n"));
+  run_.Append("ledger.jsonl", R"({"attempt":"000-813","exit":78,"verdict":"fail"})"
+                              "\n");
+  EXPECT_THAT(Export(ExportFormat::kPrometheus),
+              testing::ContainsRegex("gaccd_restarts_total.* 1\n"));
 }
 
 TEST_F(ExportTest, ClockSetBackBetweenAttemptsKeepsGoodput) {

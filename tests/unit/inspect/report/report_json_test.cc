@@ -373,6 +373,7 @@ TEST_F(ReportTest, NonFiniteEvaluationIsNull) {
 TEST_F(ReportTest, RunWithoutEventsHasReport) {
   const RunFiles run;
   run.Append("attempts/000-1/env.json", "{");
+  run.Append("attempts/000-1/events.jsonl", "");
   run.Append("STATUS.json", StrCat(R"({"ts":")", At(79), R"(","state":"starting"})"));
   const Json page = Written({&run});
   EXPECT_EQ(FirstRun(page, "phase"), R"("starting")");
