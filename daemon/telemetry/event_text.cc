@@ -13,6 +13,13 @@
 
 namespace gaccd {
 
+Status CheckLineVersion(const std::string& path, std::optional<std::int64_t> found) {
+  if (found.value_or(kLineVersion) <= kLineVersion) return {};
+  return {ErrorKind::kConfig,
+          StrCat("'", path, "' was written by a newer gaccd: expected version <= ", kLineVersion,
+                 ", found ", *found)};
+}
+
 std::string Timestamp() {
   timeval now{};
   ::gettimeofday(&now, nullptr);
@@ -27,7 +34,7 @@ std::string Timestamp() {
 
 JsonObject MakeEnvelope(const RunIdentity& who, const LineStamp& stamp, const char* event) {
   JsonObject out;
-  out("v", 1);
+  out("v", kLineVersion);
   out("ts", stamp.ts);
   out.Text("run", who.run, kMaxName);
   out.Text("job", who.job, kMaxName);

@@ -2,7 +2,9 @@
 // line breaks. The keys are those of the records (event_record.h). Pure functions; thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -12,6 +14,12 @@
 #include "daemon/telemetry/event_record.h"
 
 namespace gaccd {
+
+// The member "v" of all lines and of STATUS.json. Readers refuse larger ones, as the meaning of
+// members may have changed.
+inline constexpr std::int64_t kLineVersion = 1;
+// kConfig: `path` was written by a newer gaccd. found: its version; lines without one are old.
+[[nodiscard]] Status CheckLineVersion(const std::string& path, std::optional<std::int64_t> found);
 
 // The current time: RFC 3339, UTC, microseconds: "2026-11-20T03:04:05.123456Z".
 [[nodiscard]] std::string Timestamp();

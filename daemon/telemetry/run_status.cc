@@ -13,7 +13,7 @@ namespace gaccd {
 void RunStatus::VisitFields(auto& fields, auto& status) {
   auto& last = status.last;
   const bool has_step = last.steps_total > 0;
-  fields.Computed("v", 1);
+  fields.Computed("v", kLineVersion);
   fields("ts", status.ts);
   fields.Text("run", status.identity.run, kMaxName);
   fields.Text("job", status.identity.job, kMaxName);

@@ -18,6 +18,7 @@
 #include "daemon/rundir/attempt_name.h"
 #include "daemon/rundir/ledger.h"
 #include "daemon/rundir/submissions.h"
+#include "daemon/telemetry/event_text.h"
 
 namespace gaccd {
 namespace {
@@ -28,14 +29,14 @@ constexpr std::string_view kLocal = "local-";
 bool IsLocal(const Attempt& one) { return one.job.starts_with(kLocal); }
 
 // Sets `started` to the time of the first event, or without events of the folder.
-void FindStart(Attempt& attempt) {
+Status FindStart(Attempt& attempt) {
   LineReader lines(attempt.folder + "/events.jsonl", 4096);
   Event event;
   while (const auto line = lines.Next()) {
     attempt.has_events = ParseEvent(*line, &event);
     if (!attempt.has_events) continue;
     attempt.started = event.at;
-    return;
+    return CheckLineVersion(lines.path(), event.Whole("v"));  // one program writes the file
   }
   struct stat info {};
   if (::stat(attempt.folder.c_str(), &info) == 0) {
@@ -43,6 +44,7 @@ void FindStart(Attempt& attempt) {
     attempt.started = std::chrono::system_clock::from_time_t(info.st_mtim.tv_sec) +
                       std::chrono::duration_cast<WallTime::duration>(past_second);
   }
+  return {};
 }
 
 // Local attempts are numbered over all local jobs, those of a SLURM job by themselves.
@@ -148,7 +150,7 @@ Result<AttemptList> ListAttempts(const std::string& run_dir, std::string_view on
                     .folder = StrCat(folder, "/", name),
                     .number = parsed->number,
                     .job = std::move(parsed->job)};
-    FindStart(attempt);
+    GACCD_RETURN_IF_ERROR(FindStart(attempt));
     list.attempts.push_back(std::move(attempt));
   }
   SortByStart(list.attempts);

@@ -31,7 +31,7 @@ struct AttemptList {
 // Attempts of one job are sorted by number, so that clock changes between restarts do not matter;
 // jobs are sorted by their first event. only: a name, a number, "latest" for that of the state
 // (run_state.h), or empty for all. kUsage if `run_dir` has no folder attempts, or `only` matches
-// none; kIo if this user may not read it.
+// none; kIo if this user may not read it; kConfig if a newer gaccd wrote an attempt.
 [[nodiscard]] Result<AttemptList> ListAttempts(const std::string& run_dir,
                                                std::string_view only = "");
 

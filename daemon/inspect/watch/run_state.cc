@@ -234,6 +234,9 @@ Result<RunState> ReadStatusFile(const std::string& folder, WallTime now) {
   const std::string path = folder + "/STATUS.json";
   if (!PathExists(path)) return RunState{.folder = folder};
   GACCD_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, ErrorKind::kData));
+  const std::optional<Json> object = Json::ParseObject(text);
+  GACCD_RETURN_IF_ERROR(
+      CheckLineVersion(path, object ? object->integer<std::int64_t>("v") : std::nullopt));
   const std::optional<RunStatus> status = ReadStatus(text);
   if (!status) return Status(ErrorKind::kData, StrCat("'", path, "' is not a run status"));
   const StepRecord& last = status->last;

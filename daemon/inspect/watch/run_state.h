@@ -80,7 +80,7 @@ struct RunState {
 };
 
 // kUsage if `folder` is not a run folder (run_folders.h); kIo if this user may not read it; kData
-// if STATUS.json is damaged.
+// if STATUS.json is damaged; kConfig if a newer gaccd wrote it.
 [[nodiscard]] Result<RunState> ReadRunState(const std::string& folder, WallTime now);
 
 // Whether an attempt ended because of the file STOP, which may have been removed since.

@@ -6,6 +6,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
+#include "daemon/telemetry/event_text.h"
 
 namespace gaccd {
 namespace {
@@ -102,7 +103,7 @@ StepSum& StepSum::operator+=(const StepSum& more) {
 
 std::string StepSum::Line(const Event& newest) const {
   JsonObject out;
-  out("v", 1);
+  out("v", kLineVersion);
   for (const char* key : {"ts", "run", "job"}) out(key, newest.Text(key));
   out("attempt", newest.Whole("attempt"));
   out("rank", newest.Whole("rank"));

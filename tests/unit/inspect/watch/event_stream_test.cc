@@ -283,6 +283,16 @@ TEST(EventStream, ReportsMissingOrEmptyAttempts) {
                           "attempt 003-812 has no folder"));
 }
 
+TEST(EventStream, RefusesEventsOfNewerVersion) {
+  RunFiles run;
+  run.Event("000-812", 1, "run_start");
+  run.Append("attempts/001-812/events.jsonl",
+             StrCat(R"({"v":2,"ts":")", At(9), R"(","ev":"run_start","seq":1})", "\n"));
+  EXPECT_THAT(EventStream::Open(run.path()),
+              IsError(ErrorKind::kConfig, "events.jsonl' was written by a newer gaccd",
+                      "expected version <= 1, found 2"));
+}
+
 TEST(EventStream, SelectsAttemptByNumberNameOrNewest) {
   RunFiles run;
   run.Event("000-812", 1, "run_start");

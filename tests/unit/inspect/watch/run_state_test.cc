@@ -53,6 +53,15 @@ class RunStateTest : public testing::Test {
   TempFolder folder_;
 };
 
+TEST_F(RunStateTest, RefusesStatusOfNewerVersion) {
+  std::string text = ReadRunStatus("running", "");
+  text.replace(text.find(":1,"), 3, ":3,");
+  ASSERT_TRUE(ReplaceFile(folder_.path() + "/STATUS.json", text, false).ok());
+  EXPECT_THAT(ReadRunState(folder_.path(), After(0)),
+              IsError(ErrorKind::kConfig, "STATUS.json' was written by a newer gaccd",
+                      "expected version <= 1, found 3"));
+}
+
 TEST(ParseTimestamp, AcceptsOnlyTimestampFormat) {
   const auto at = ParseTimestamp(kWritten);
   ASSERT_TRUE(at.has_value());
