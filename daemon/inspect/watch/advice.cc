@@ -205,8 +205,10 @@ std::optional<Advice> AdviseForPausedJob(const RunState& state) {
   constexpr std::size_t kId = std::string_view("job ").size();
   const std::string id = slurm.substr(kId, slurm.find(' ', kId) - kId);
   const std::string command = StrCat("scontrol ", suspended ? "resume " : "release ", id);
-  return Advice{StrCat("SLURM waits for a command: ", slurm, "; to continue: ", command),
-                StrCat("SLURM 在等待命令：", slurm, "；继续运行：", command)};
+  return Advice{
+      StrCat("SLURM waits for a command: ", slurm, "; to continue: ", command,
+             "; to end it: scancel ", id),
+      StrCat("SLURM 在等待命令：", slurm, "；继续运行：", command, "；结束作业：scancel ", id)};
 }
 
 // For a job that ended according to SLURM, without a reason in its files.
@@ -250,7 +252,6 @@ Advice AdviseForPhase(const AdviceFacts& facts, const std::string& folder) {
     case RunPhase::kFailed:
       break;
   }
-  if (const auto paused = AdviseForPausedJob(state)) return *paused;
   if (!state.exit) return AdviseWithoutVerdict(folder);
   return AfterExit(facts, *state.exit, folder);
 }
@@ -297,7 +298,13 @@ std::vector<Advice> Advise(const AdviceFacts& facts) {
                       StrCat(folder, " 所在的磁盘已满：请先腾出空间")});
   }
   const bool ended = state.phase == RunPhase::kStopped || state.phase == RunPhase::kFailed;
-  if (!ended || !facts.stop_file) advice.push_back(AdviseForPhase(facts, ShellWord(state.folder)));
+  const auto paused = ended ? AdviseForPausedJob(state) : std::nullopt;
+  // A job that is held after 93 needs a correction first; any other one continues as it is.
+  const bool needs_correction = state.exit == static_cast<int>(ErrorKind::kNoRequeue);
+  if (!(ended && facts.stop_file) && (!paused || needs_correction)) {
+    advice.push_back(AdviseForPhase(facts, ShellWord(state.folder)));
+  }
+  if (paused) advice.push_back(*paused);
   if (!state.suspect_hosts.empty() && !IsLocal(state)) {  // a SLURM job
     advice.push_back({StrCat("without the suspected hosts: sbatch --exclude=", state.suspect_hosts),
                       StrCat("避开可疑主机：sbatch --exclude=", state.suspect_hosts)});

@@ -42,6 +42,13 @@ std::vector<std::string> ChainJobs(const RunState& state) {
   return jobs;
 }
 
+// A job that ended with 93 stays in the queue, held, if slurm.conf has RequeueExitHold=93. Only
+// SLURM knows.
+bool MayBeHeld(const RunState& state) {
+  return (state.phase == RunPhase::kStopped || state.phase == RunPhase::kFailed) &&
+         state.exit == static_cast<int>(ErrorKind::kNoRequeue);
+}
+
 // The jobs to query: those that may still write into the folder. Empty if the files are sufficient.
 std::vector<std::string> OpenJobs(const RunState& state) {
   std::vector<std::string> jobs;
@@ -61,6 +68,7 @@ std::vector<std::string> OpenJobs(const RunState& state) {
     default:
       break;
   }
+  if (MayBeHeld(state)) jobs = {state.job};
   std::erase_if(jobs, [](const std::string& job) { return !IsSlurmJob(job); });
   return jobs;
 }
@@ -98,6 +106,10 @@ void UpdateState(RunState& state, const std::vector<std::string>& jobs, const Jo
     }
     // The files show that the job has begun, so they are newer than SLURM's state.
     if (state.phase == RunPhase::kStarting) state.slurm.clear();
+    return;
+  }
+  if (MayBeHeld(state)) {
+    state.slurm.clear();  // it ended, and the files say how
     return;
   }
   state.gone_in_slurm = true;

@@ -12,10 +12,10 @@
 
 namespace gaccd {
 
-// One query for the jobs of all runs that are submitted, starting without ranks, stale, or stopped
-// and to be requeued. Sets `slurm` and `gone_in_slurm`, and corrects the phase: a submitted job
-// that runs is starting; a job that ended, or is unknown to SLURM, is stopped, failed or done. No
-// change if the query fails.
+// One query for the jobs of all runs that are submitted, starting without ranks, stale, stopped
+// and to be requeued, or ended with 93. Sets `slurm` and `gone_in_slurm`, and corrects the phase: a
+// submitted job that runs is starting; a job that ended, or is unknown to SLURM, is stopped, failed
+// or done. No change if the query fails.
 void AddSlurmFacts(std::span<RunState> runs, const JobFinder& find = FindJobStates);
 
 // For repeated calls: queries SLURM at most every 30 s, and immediately for other jobs.

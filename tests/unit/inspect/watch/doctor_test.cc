@@ -291,8 +291,10 @@ TEST(Advise, NamesCommandForJobThatSlurmDoesNotRun) {
     if (phase == RunPhase::kStopped) state.exit = 75;
     return Advise({.state = state})[0].en;
   };
-  EXPECT_EQ(advice(RunPhase::kStale, "job 17 is SUSPENDED"),
-            "SLURM waits for a command: job 17 is SUSPENDED; to continue: scontrol resume 17");
+  EXPECT_EQ(
+      advice(RunPhase::kStale, "job 17 is SUSPENDED"),
+      "SLURM waits for a command: job 17 is SUSPENDED; to continue: scontrol resume 17; to end "
+      "it: scancel 17");
   for (const char* slurm : {"job 17_3 is PENDING (JobHeldUser)", "job 17_3 is SPECIAL_EXIT",
                             "job 17_3 is PENDING (launch_failed_requeued_held)"}) {
     EXPECT_THAT(advice(RunPhase::kStopped, slurm), HasSubstr("scontrol release 17_3"));
@@ -300,6 +302,21 @@ TEST(Advise, NamesCommandForJobThatSlurmDoesNotRun) {
   }
   EXPECT_THAT(advice(RunPhase::kStopped, "job 17 is PENDING (BeginTime)"),
               HasSubstr("slurm/launch does so automatically"));
+}
+
+TEST(Advise, NamesCommandForJobThatIsHeldAfter93) {
+  RunState state{.folder = "r", .job = "17", .phase = RunPhase::kFailed};
+  state.exit = 93;
+  state.slurm = "job 17 is SPECIAL_EXIT (JobHeldUser)";
+  const std::vector<Advice> failed = Advise({.state = state});
+  ASSERT_EQ(failed.size(), 2U);
+  EXPECT_THAT(failed[0].en, HasSubstr("fix the cause"));
+  EXPECT_THAT(failed[1].en, HasSubstr("scontrol release 17; to end it: scancel 17"));
+  state.phase = RunPhase::kStopped;
+  const std::vector<Advice> stopped = Advise({.state = state, .stop_file = true});
+  ASSERT_EQ(stopped.size(), 2U);
+  EXPECT_THAT(stopped[0].en, HasSubstr("rm r/STOP"));
+  EXPECT_THAT(stopped[1].en, HasSubstr("scontrol release 17"));
 }
 
 TEST(Advise, ReportsFullDiskFirst) {

@@ -103,6 +103,22 @@ TEST(AddSlurmFacts, RequeueChainEndsWithLastJob) {
   }
 }
 
+// With RequeueExitHold=93 in slurm.conf.
+TEST(AddSlurmFacts, NamesJobThatIsHeldAfterItsEnd) {
+  for (const RunPhase phase : {RunPhase::kStopped, RunPhase::kFailed}) {
+    const RunState ended{.job = "17", .phase = phase, .exit = 93, .reason = "diverged"};
+    const RunState held = WithSlurm(ended, JobStates{{"17", {"SPECIAL_EXIT", "JobHeldUser", ""}}});
+    EXPECT_EQ(held.slurm, "job 17 is SPECIAL_EXIT (JobHeldUser)");
+    EXPECT_THAT(StateText(held), HasSubstr("SPECIAL_EXIT"));
+    for (const JobStates& known : {JobStates(), JobStates{{"17", {"FAILED", "", "93:0"}}}}) {
+      const RunState same = WithSlurm(ended, known);
+      EXPECT_EQ(StateText(same), StateText(ended));
+      EXPECT_EQ(same.phase, phase);
+      EXPECT_TRUE(IsPermanentlyEnded(same));
+    }
+  }
+}
+
 TEST(AddSlurmFacts, QueriesSlurmOnlyIfFilesAreInconclusive) {
   const auto asked = [](RunState state) {
     int times = 0;
@@ -111,7 +127,8 @@ TEST(AddSlurmFacts, QueriesSlurmOnlyIfFilesAreInconclusive) {
   };
   EXPECT_TRUE(asked({.job = "17", .phase = RunPhase::kStale}));
   EXPECT_TRUE(asked({.job = "17", .phase = RunPhase::kStopped, .exit = 75}));
-  EXPECT_FALSE(asked({.job = "17", .phase = RunPhase::kStopped, .exit = 93}));
+  EXPECT_TRUE(asked({.job = "17", .phase = RunPhase::kStopped, .exit = 93}));
+  EXPECT_FALSE(asked({.job = "17", .phase = RunPhase::kFailed, .exit = 78}));
   EXPECT_FALSE(asked({.job = "17", .phase = RunPhase::kRunning}));
   EXPECT_FALSE(asked({.job = "17", .phase = RunPhase::kFailed}));
   EXPECT_FALSE(asked({.job = "local-17", .phase = RunPhase::kStale}));
