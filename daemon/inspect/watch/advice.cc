@@ -183,6 +183,10 @@ Advice AdviseLiveRun(const AdviceFacts& facts, const std::string& folder) {
         StrCat("它在 ", age, " 之前开始，还没有完成更新；查看各 rank 在做什么：gaccd ",
                "logs --follow ", folder)};
   }
+  if (facts.disk_full) {
+    return {"it is running; its events, logs and checkpoints are lost until then",
+            "正在运行；在此之前，它的事件、日志和检查点会丢失"};
+  }
   return {"nothing to do: it is running", "无需操作：正在运行"};
 }
 
@@ -294,8 +298,18 @@ std::vector<Advice> Advise(const AdviceFacts& facts) {
   }
   if (facts.disk_full) {
     const std::string folder = ShellWord(state.folder);
-    advice.push_back({StrCat("the disk of ", folder, " is full: free space there first"),
-                      StrCat(folder, " 所在的磁盘已满：请先腾出空间")});
+    advice.push_back(
+        {StrCat("the disk of ", folder, " is full (df -h, df -i): free space there first"),
+         StrCat(folder, " 所在的磁盘已满（df -h、df -i）：请先腾出空间")});
+  }
+  // It may be so on this machine alone, on purpose.
+  const bool alive = state.phase == RunPhase::kStarting || state.phase == RunPhase::kRunning;
+  if (facts.disk_read_only && !alive && state.phase != RunPhase::kDone) {
+    const std::string folder = ShellWord(state.folder);
+    advice.push_back(
+        {StrCat("the disk of ", folder, " is read-only on this machine: if it is so on ",
+                "the nodes, make it writable first"),
+         StrCat(folder, " 所在的磁盘在本机为只读：如果节点上也是，请先使其可写")});
   }
   const bool ended = state.phase == RunPhase::kStopped || state.phase == RunPhase::kFailed;
   const auto paused = ended ? AdviseForPausedJob(state) : std::nullopt;

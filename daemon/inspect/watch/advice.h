@@ -13,7 +13,8 @@ struct AdviceFacts {
   RunState state;
   bool stop_file = false;
   bool hold_file = false;
-  bool disk_full = false;      // the disk of the run folder
+  bool disk_full = false;  // the disk of the run folder
+  bool disk_read_only = false;
   bool has_checkpoint = true;  // the run folder has one with a manifest
   double attempt_age_s = 0;    // since the newest attempt began; 0: unknown
 };

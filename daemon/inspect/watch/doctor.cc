@@ -114,12 +114,14 @@ std::string List(std::string_view head, const std::vector<std::string>& lines) {
   return text.empty() ? text : StrCat(head, "\n", text);
 }
 
-// Whether there is less space than the end of a run needs.
-bool IsDiskFull(const std::string& folder) {
+// Sets the facts about the disk. Full: less space than the end of a run needs, or no free inode.
+void AddDisk(const std::string& folder, AdviceFacts& facts) {
   constexpr std::uint64_t kMin = 64 << 10;
   struct statvfs info {};
-  return ::statvfs(folder.c_str(), &info) == 0 &&
-         std::uint64_t{info.f_bavail} * info.f_frsize < kMin;
+  if (::statvfs(folder.c_str(), &info) != 0) return;
+  const bool has_inodes = info.f_files == 0 || info.f_favail > 0;  // 0: they have no limit
+  facts.disk_full = !has_inodes || std::uint64_t{info.f_bavail} * info.f_frsize < kMin;
+  facts.disk_read_only = (info.f_flag & ST_RDONLY) != 0;
 }
 
 // True also if the folder cannot be read.
@@ -192,12 +194,13 @@ Result<Diagnosis> DiagnoseFiles(const std::string& run_dir, WallTime now, const 
     diagnosis.suspects = FindSuspects(list.attempts, ReadLedger(run_dir + "/ledger.jsonl"), newest,
                                       &diagnosis.state.suspect_hosts);
   }
-  diagnosis.advice = Advise({.state = diagnosis.state,
-                             .stop_file = PathExists(run_dir + "/STOP"),
-                             .hold_file = PathExists(run_dir + "/HOLD"),
-                             .disk_full = IsDiskFull(run_dir),
-                             .has_checkpoint = HasCheckpoint(run_dir),
-                             .attempt_age_s = attempt_age_s});
+  AdviceFacts facts{.state = diagnosis.state,
+                    .stop_file = PathExists(run_dir + "/STOP"),
+                    .hold_file = PathExists(run_dir + "/HOLD"),
+                    .has_checkpoint = HasCheckpoint(run_dir),
+                    .attempt_age_s = attempt_age_s};
+  AddDisk(run_dir, facts);
+  diagnosis.advice = Advise(facts);
   return diagnosis;
 }
 

@@ -319,10 +319,18 @@ TEST(Advise, NamesCommandForJobThatIsHeldAfter93) {
   EXPECT_THAT(stopped[1].en, HasSubstr("scontrol release 17"));
 }
 
+TEST(Advise, NamesReadOnlyDiskOfRunThatEnded) {
+  RunState state{.folder = "r", .phase = RunPhase::kRunning};
+  EXPECT_THAT(Advise({.state = state, .disk_read_only = true})[0].en, HasSubstr("nothing to do"));
+  state.phase = RunPhase::kFailed;
+  EXPECT_THAT(Advise({.state = state, .disk_read_only = true})[0].en, HasSubstr("read-only"));
+}
+
 TEST(Advise, ReportsFullDiskFirst) {
   RunState state{.folder = "r", .phase = RunPhase::kRunning};
   EXPECT_THAT(Advise({.state = state, .disk_full = true})[0].en,
               HasSubstr("the disk of r is full"));
+  EXPECT_THAT(Advise({.state = state, .disk_full = true})[1].en, Not(HasSubstr("nothing to do")));
   state.failed_writes = 3;
   EXPECT_THAT(Advise({.state = state})[0].en, HasSubstr("3 writes failed"));
 }
