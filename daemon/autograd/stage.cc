@@ -138,10 +138,9 @@ bool IsParameterOrGradient(const Value& value) {
 
 }  // namespace
 
-Result<std::vector<std::vector<std::size_t>>> FindStageParameters(const Graph& graph,
-                                                                  const StageCuts& cuts) {
+Result<StageUsers> FindStageParameters(const Graph& graph, const StageCuts& cuts) {
   const Cutter cutter(graph, cuts);
-  std::vector<std::vector<std::size_t>> parameters;
+  StageUsers parameters;
   for (std::size_t stage = 0; stage < cuts.stages(); ++stage) {
     GACCD_ASSIGN_OR_RETURN(const std::vector<bool> runs, cutter.StageNodes(stage));
     std::set<std::size_t> used;

@@ -53,11 +53,12 @@ struct StageEnds {
   std::optional<ValueId> sent_gradient;      // output
 };
 
-// By stage: the parameters (indices in the layout) that its nodes read or compute a gradient for,
-// ascending. kConfig if a value other than a cut, computed from parameters, is read in another
-// stage: the cut crosses a residual connection.
-Result<std::vector<std::vector<std::size_t>>> FindStageParameters(const Graph& graph,
-                                                                  const StageCuts& cuts);
+// By stage: the parameters (indices in the layout) that it uses, ascending.
+using StageUsers = std::vector<std::vector<std::size_t>>;
+
+// Those that the nodes of a stage read or compute a gradient for. kConfig if a value other than a
+// cut, computed from parameters, is read in another stage: the cut crosses a residual connection.
+Result<StageUsers> FindStageParameters(const Graph& graph, const StageCuts& cuts);
 
 // Reduces `graph` to one stage. divide_backward: if the stage sends a gradient. Errors as above.
 Result<StageEnds> CutStage(const StageCuts& cuts, std::size_t stage, Graph* graph,

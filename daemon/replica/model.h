@@ -31,10 +31,8 @@ struct TrainingGraph {
   // Output f64 [1]: number of predictions with a label, or the sum of their weights. None: all
   // count as 1. Always set for class labels.
   std::optional<ValueId> divisor;
-  // Contributions of an update to running statistics.
-  std::vector<nn::RunningUpdate> running = {};
-  // Values at which blocks of the model end (nn::Recorder::EndBlock).
-  std::vector<ValueId> block_ends = {};
+  std::vector<nn::RunningUpdate> running = {};  // of the update, for running statistics
+  std::vector<ValueId> block_ends = {};         // of the model (nn::Recorder::EndBlock())
   // Set in a pipeline stage. Only the last stage has a weight, a loss and a divisor.
   StageEnds ends = {};
 };
@@ -223,10 +221,8 @@ class Model {
   [[nodiscard]] Result<std::vector<std::size_t>> PlacesToCut() const;
   [[nodiscard]] StageCuts MakeCuts(std::span<const ValueId> block_ends,
                                    std::optional<ValueId> seed) const;
-  // Adds to `users`, by stage, what the graphs of cut texts use, as constants of their own. Blocks
-  // are counted in the whole: texts are not cut if these graphs have other functions.
-  Status AddUsersInShorterTexts(const Graph& whole, std::span<const ValueId> block_ends,
-                                std::vector<std::vector<std::size_t>>* users);
+  // With the constants of shorter texts. Clears sample().cuts if these have other functions.
+  Result<StageUsers> FindUsers(const Graph& whole, std::span<const ValueId> block_ends);
   Status CutToStage(const std::vector<std::optional<ValueId>>& gradients,
                     TrainingGraph* training) const;
   Status CutToStage(std::span<const ValueId> block_ends, EvaluationGraph* evaluation) const;

@@ -137,17 +137,18 @@ Status Model::SetStage(std::vector<std::int64_t> blocks, std::size_t stage, bool
                                        " blocks together, found ", counts)};
   }
   stage_ = PipelineStage{.stage = stage, .blocks = blocks};
-  GACCD_ASSIGN_OR_RETURN(auto users,
-                         FindStageParameters(graph, MakeCuts(forward.block_ends, std::nullopt)));
-  GACCD_RETURN_IF_ERROR(AddUsersInShorterTexts(graph, forward.block_ends, &users));
+  GACCD_ASSIGN_OR_RETURN(const StageUsers users, FindUsers(graph, forward.block_ends));
   GACCD_ASSIGN_OR_RETURN(stage_, DivideParameters(layout_, users, std::move(blocks), stage));
   stage_->divides_backward = divide_backward;
   return RecordTraining({1}).status();
 }
 
-Status Model::AddUsersInShorterTexts(const Graph& whole, std::span<const ValueId> block_ends,
-                                     std::vector<std::vector<std::size_t>>* users) {
-  auto all = *users;
+// Blocks are counted in the whole graph: with other functions in a shorter one, a cut would be
+// elsewhere.
+Result<StageUsers> Model::FindUsers(const Graph& whole, std::span<const ValueId> block_ends) {
+  GACCD_ASSIGN_OR_RETURN(const StageUsers of_whole,
+                         FindStageParameters(whole, MakeCuts(block_ends, std::nullopt)));
+  StageUsers users = of_whole;
   for (const std::int64_t length : sample_.cuts) {
     Graph graph;
     GACCD_ASSIGN_OR_RETURN(
@@ -157,18 +158,17 @@ Status Model::AddUsersInShorterTexts(const Graph& whole, std::span<const ValueId
     if (!HaveSameFunctions(graph, whole) ||
         FindProducers(graph, forward.block_ends) != FindProducers(whole, block_ends)) {
       sample_.cuts.clear();
-      return Status::Ok();
+      return of_whole;
     }
-    GACCD_ASSIGN_OR_RETURN(const auto found,
+    GACCD_ASSIGN_OR_RETURN(const StageUsers found,
                            FindStageParameters(graph, MakeCuts(forward.block_ends, std::nullopt)));
     for (std::size_t stage = 0; stage < found.size(); ++stage) {
       std::vector<std::size_t> both;
-      std::ranges::set_union(all[stage], found[stage], std::back_inserter(both));
-      all[stage] = std::move(both);
+      std::ranges::set_union(users[stage], found[stage], std::back_inserter(both));
+      users[stage] = std::move(both);
     }
   }
-  *users = std::move(all);
-  return Status::Ok();
+  return users;
 }
 
 Model Model::WithAllStages() const {

@@ -8,8 +8,7 @@
 
 namespace gaccd {
 
-Result<PipelineStage> DivideParameters(const FlatLayout& layout,
-                                       const std::vector<std::vector<std::size_t>>& users,
+Result<PipelineStage> DivideParameters(const FlatLayout& layout, const StageUsers& users,
                                        std::vector<std::int64_t> blocks, std::size_t stage) {
   const std::span<const FlatEntry> entries = layout.entries();
   PipelineStage made{.stage = stage, .blocks = std::move(blocks)};

@@ -42,8 +42,7 @@ struct PipelineStage {
 
 // users: the parameters of each stage (FindStageParameters()). A parameter that no stage uses
 // belongs to the stage of the parameter before it. kConfig if the parts would not be contiguous.
-Result<PipelineStage> DivideParameters(const FlatLayout& layout,
-                                       const std::vector<std::vector<std::size_t>>& users,
+Result<PipelineStage> DivideParameters(const FlatLayout& layout, const StageUsers& users,
                                        std::vector<std::int64_t> blocks, std::size_t stage);
 
 // A layout for buffers that contain only what a stage uses, as on a GPU, where unused memory is
