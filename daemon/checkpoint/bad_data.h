@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "collectives/base/result.h"
+#include "collectives/base/strings.h"
+#include "daemon/config/revision.h"
 
 namespace gaccd {
 
@@ -14,6 +16,10 @@ inline Status BadData(std::string what) { return {ErrorKind::kData, std::move(wh
 
 // kConfig: intact, but not readable by this version. Not kData, after which an older checkpoint
 // would be used, and the newer one removed.
-Status OtherVersion(std::string_view written_by, std::string_view what);
+inline Status OtherVersion(std::string_view written_by, std::string_view what) {
+  return {ErrorKind::kConfig,
+          StrCat("the checkpoint was written by ", written_by, ", and gaccd ", GaccdVersion(), " ",
+                 GaccdRevision(), " cannot read it: use the version that wrote it (", what, ")")};
+}
 
 }  // namespace gaccd

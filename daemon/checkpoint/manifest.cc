@@ -11,7 +11,6 @@
 #include "daemon/checkpoint/bad_data.h"
 #include "daemon/checkpoint/crc32c.h"
 #include "daemon/config/plan_proto.h"
-#include "daemon/config/revision.h"
 #include "daemon/plan/speeds.h"
 #include "proto/checkpoint.pb.h"
 
@@ -239,12 +238,6 @@ Result<Manifest> Decode(std::string_view file) {
 }
 
 }  // namespace
-
-Status OtherVersion(std::string_view written_by, std::string_view what) {
-  return {ErrorKind::kConfig,
-          StrCat("the checkpoint was written by ", written_by, ", and gaccd ", GaccdVersion(), " ",
-                 GaccdRevision(), " cannot read it: use the version that wrote it (", what, ")")};
-}
 
 ByteRange PartRange(const BufferSpec& buffer, std::int64_t rank, std::int64_t world) {
   if (buffer.per_rank) return {0, buffer.bytes};
