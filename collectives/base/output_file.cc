@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cerrno>
-#include <utility>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"

@@ -10,8 +10,6 @@
 #include <cstdio>
 #include <fstream>
 #include <initializer_list>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "collectives/base/strings.h"

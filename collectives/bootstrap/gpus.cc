@@ -2,11 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstring>
-#include <optional>
 
 #include "collectives/base/cuda.h"
 #include "collectives/base/strings.h"

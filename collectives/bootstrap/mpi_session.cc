@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 
 #include "collectives/base/cores.h"
 #include "collectives/base/strings.h"

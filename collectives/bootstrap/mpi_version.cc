@@ -2,7 +2,6 @@
 
 #include <mpi.h>
 
-#include <array>
 #include <cstdio>
 
 #include "collectives/base/strings.h"

@@ -1,7 +1,6 @@
 #include "collectives/bootstrap/world_check.h"
 
 #include <array>
-#include <cstdlib>
 #include <map>
 #include <utility>
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include "collectives/base/environment.h"
 #include "collectives/base/result.h"

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 #include "collectives/base/buffer.h"
 #include "collectives/base/result.h"

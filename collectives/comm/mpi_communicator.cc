@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <climits>
-#include <cstring>
 
 #include "collectives/base/fnv.h"
 #include "collectives/base/strings.h"

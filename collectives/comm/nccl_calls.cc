@@ -1,9 +1,7 @@
 #include "collectives/comm/nccl_calls.h"
 
 #include <condition_variable>
-#include <memory>
 #include <mutex>
-#include <thread>
 
 #include "collectives/base/strings.h"
 #include "collectives/base/thread.h"

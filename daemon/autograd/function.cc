@@ -1,7 +1,6 @@
 #include "daemon/autograd/function.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/autograd/add.h"

@@ -1,7 +1,6 @@
 #include "daemon/autograd/graph.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/autograd/function.h"

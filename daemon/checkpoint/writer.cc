@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <ctime>
 #include <new>
-#include <optional>
 #include <type_traits>
 #include <utility>
 

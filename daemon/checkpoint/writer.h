@@ -29,7 +29,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "collectives/base/result.h"
 #include "collectives/base/seconds.h"

@@ -3,13 +3,9 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
-#include <algorithm>
 #include <charconv>
 #include <optional>
-#include <string>
 #include <system_error>
-#include <utility>
-#include <vector>
 
 #include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"

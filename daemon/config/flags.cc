@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <sstream>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
-#include <string_view>
-#include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"

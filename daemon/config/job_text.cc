@@ -8,10 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "collectives/base/file_pattern.h"
 #include "collectives/base/files.h"

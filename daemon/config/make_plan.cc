@@ -1,6 +1,5 @@
 #include "daemon/config/make_plan.h"
 
-#include <optional>
 #include <utility>
 
 #include "collectives/base/strings.h"

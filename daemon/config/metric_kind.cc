@@ -1,7 +1,6 @@
 #include "daemon/config/metric_kind.h"
 
 #include <cstddef>
-#include <utility>
 #include <variant>
 
 #include "collectives/base/overloaded.h"

@@ -1,7 +1,6 @@
 #include "daemon/config/target_schedule.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"

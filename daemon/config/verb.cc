@@ -1,6 +1,5 @@
 #include "daemon/config/verb.h"
 
-#include <string>
 #include <vector>
 
 #include "collectives/base/strings.h"

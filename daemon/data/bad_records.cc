@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <utility>
-#include <vector>
 
 #include "collectives/base/strings.h"
 #include "daemon/data/derived_dataset.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
-#include <new>
 #include <utility>
 
 #include "collectives/base/process_memory.h"

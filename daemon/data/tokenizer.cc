@@ -3,7 +3,6 @@
 #include <map>
 #include <set>
 #include <span>
-#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>

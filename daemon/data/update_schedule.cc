@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/plan/ceil_div.h"

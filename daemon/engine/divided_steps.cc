@@ -4,7 +4,6 @@
 #include <array>
 #include <limits>
 #include <string_view>
-#include <utility>
 
 #include "collectives/base/strings.h"
 

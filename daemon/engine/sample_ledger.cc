@@ -1,6 +1,5 @@
 #include "daemon/engine/sample_ledger.h"
 
-#include <numeric>
 #include <span>
 #include <string>
 #include <utility>

@@ -2,7 +2,6 @@
 // issues the same collectives in the same order, even without samples. Immutable.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>

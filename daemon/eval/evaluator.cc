@@ -1,9 +1,6 @@
 #include "daemon/eval/evaluator.h"
 
-#include <algorithm>
-#include <array>
 #include <chrono>
-#include <utility>
 
 #include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"

@@ -1,7 +1,6 @@
 #include "daemon/infer/eval_command.h"
 
 #include <string>
-#include <utility>
 
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"

@@ -1,13 +1,11 @@
 #include "daemon/infer/predict_command.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "collectives/base/files.h"

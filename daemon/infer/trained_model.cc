@@ -1,9 +1,7 @@
 #include "daemon/infer/trained_model.h"
 
-#include <string>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
-#include <vector>
 
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/mpi_version.h"

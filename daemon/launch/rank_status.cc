@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <string>
 #include <thread>
-#include <utility>
 
 namespace gaccd {
 namespace {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <iterator>
 #include <set>
-#include <span>
 #include <utility>
 #include <variant>
 

@@ -1,7 +1,6 @@
 #include "daemon/models/graph_value.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <numeric>
 
 namespace gaccd {

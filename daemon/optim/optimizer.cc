@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
-#include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/optim/average.h"

@@ -17,7 +17,6 @@
 #include <span>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"

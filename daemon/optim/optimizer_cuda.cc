@@ -1,7 +1,6 @@
 #include "daemon/optim/optimizer_cuda.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 
 #include "collectives/base/strings.h"

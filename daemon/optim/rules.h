@@ -8,7 +8,6 @@
 //                     parameters, with SIMD clones, compiled as CMakeLists.txt says
 #pragma once
 
-#include <utility>
 #include <variant>
 
 #include "collectives/base/overloaded.h"

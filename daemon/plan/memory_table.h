@@ -1,7 +1,6 @@
 // Text table of the micro-batches considered by --micro-batch=auto.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 

@@ -5,7 +5,6 @@
 #include <iomanip>
 #include <span>
 #include <sstream>
-#include <string_view>
 #include <vector>
 
 #include "collectives/base/strings.h"

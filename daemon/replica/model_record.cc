@@ -1,5 +1,4 @@
 // Model: recording of its graphs.
-#include <algorithm>
 #include <utility>
 
 #include "collectives/base/strings.h"

@@ -2,7 +2,6 @@
 // one arena. A replica binds their inputs and runs them. Used by one thread.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>

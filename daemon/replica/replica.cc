@@ -1,7 +1,6 @@
 #include "daemon/replica/replica.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cpu/cpu_context.h"

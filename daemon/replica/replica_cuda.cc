@@ -1,8 +1,6 @@
 #include "daemon/replica/replica_cuda.h"
 
-#include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "collectives/base/strings.h"
 #include "daemon/ops/cuda_kernels.h"

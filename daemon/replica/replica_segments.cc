@@ -2,7 +2,6 @@
 // statistics.
 #include <algorithm>
 #include <functional>
-#include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/ops/norm/batch_norm.h"

@@ -1,6 +1,5 @@
 // Replica: pipeline stages, and the messages to and from neighbour stages.
 #include <algorithm>
-#include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/replica/replica.h"

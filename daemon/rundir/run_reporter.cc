@@ -4,11 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
-#include <memory>
 #include <optional>
 #include <sstream>
 #include <utility>

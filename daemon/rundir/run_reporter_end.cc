@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
-#include <utility>
 
 #include "collectives/base/bounded_call.h"
 #include "collectives/base/seconds.h"

@@ -1,6 +1,5 @@
 #include "daemon/rundir/status_file.h"
 
-#include <memory>
 #include <utility>
 
 #include "collectives/base/files.h"

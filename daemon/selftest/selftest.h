@@ -7,7 +7,6 @@
 //   mean of rank means     every rank divides by its own count of tokens
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -1,5 +1,4 @@
 // The results of a selftest as text and JSON.
-#include <cmath>
 #include <cstdio>
 
 #include "collectives/base/strings.h"

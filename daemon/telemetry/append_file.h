@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "collectives/base/files.h"
 #include "collectives/base/result.h"

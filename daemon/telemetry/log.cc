@@ -9,7 +9,6 @@
 #include <iomanip>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <utility>
 
 #include "collectives/base/strings.h"

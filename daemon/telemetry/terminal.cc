@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
-#include <string>
 #include <thread>
 
 #include "collectives/base/strings.h"

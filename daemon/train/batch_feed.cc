@@ -1,7 +1,6 @@
 #include "daemon/train/batch_feed.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace gaccd {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <ranges>
 #include <set>
-#include <string>
 
 #include "collectives/base/strings.h"
 

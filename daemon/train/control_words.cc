@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstdio>
 #include <string>
-#include <vector>
 
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/log.h"

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <utility>
 

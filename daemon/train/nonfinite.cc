@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <span>
 
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/share_text.h"

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include "collectives/base/environment.h"
 #include "collectives/base/result.h"

@@ -1,7 +1,6 @@
 // TrainingInputs: data, model, schedule and batches of one rank.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 
 #include "collectives/base/result.h"

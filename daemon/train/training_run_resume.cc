@@ -1,6 +1,5 @@
 // How a run continues from a checkpoint.
 #include <chrono>
-#include <utility>
 
 #include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"

@@ -5,7 +5,6 @@
 #include <span>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"

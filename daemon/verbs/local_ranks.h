@@ -7,8 +7,6 @@
 // that they need.
 #pragma once
 
-#include <cstdint>
-
 #include "collectives/base/environment.h"
 #include "collectives/base/result.h"
 #include "daemon/config/flags.h"

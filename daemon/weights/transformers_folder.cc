@@ -4,7 +4,6 @@
 #include <optional>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "collectives/base/json.h"
 #include "collectives/base/strings.h"

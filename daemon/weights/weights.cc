@@ -1,10 +1,8 @@
 #include "daemon/weights/weights.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <string_view>
-#include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/tensor/finite.h"

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <iostream>
-#include <string>
 #include <vector>
 
 int main(int argc, char** argv) {

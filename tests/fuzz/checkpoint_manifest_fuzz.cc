@@ -2,7 +2,6 @@
 // framed here with the right length and CRC, which no fuzzer would guess.
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <string>
 
 #include "daemon/checkpoint/crc32c.h"

@@ -1,8 +1,5 @@
 // Any bytes as graph.txtpb: what is accepted has a shape for every value, with any number of
 // samples.
-#include <memory>
-#include <string>
-#include <string_view>
 
 #include "daemon/models/graph_network.h"
 #include "tests/fuzz/fuzz_check.h"

@@ -2,7 +2,6 @@
 // that nothing else grows meanwhile.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstdio>
 
 #include "collectives/base/process_memory.h"

@@ -2,7 +2,6 @@
 // and running statistic on every rank, and less memory; on 1 to 3 ranks with ragged micro-batches.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <memory>
 #include <vector>
 

@@ -1,6 +1,5 @@
 // Conformance of the operations that add: all-reduce and reduce-scatter.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <numeric>

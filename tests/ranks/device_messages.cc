@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "collectives/base/cuda.h"

@@ -6,7 +6,6 @@
 // all cases passed on this rank.
 #include <cstdio>
 #include <cstdlib>
-#include <string>
 #include <vector>
 
 #include "collectives/base/strings.h"

@@ -4,7 +4,6 @@
 // All ranks draw the same operations and sizes from one seed. A result is looked at right after the
 // operation, from its end (what is finished last), and overwritten at once.
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>

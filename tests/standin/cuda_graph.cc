@@ -1,7 +1,6 @@
 // Entry points of the CUDA runtime: stream capture and graphs.
 #include <cuda_runtime_api.h>
 
-#include <map>
 #include <utility>
 
 #include "collectives/base/strings.h"

@@ -5,7 +5,6 @@
 #include <cuda_runtime_api.h>
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 
 #include "tests/standin/standin.h"

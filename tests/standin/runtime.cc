@@ -4,7 +4,6 @@
 #include <array>
 #include <cstdint>
 #include <map>
-#include <memory>
 
 #include "collectives/base/strings.h"
 #include "tests/standin/allocations.h"

@@ -1,6 +1,5 @@
 #include "tests/support/gpu_bench.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "daemon/ops/cuda_kernels.h"

@@ -4,10 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstdint>
-#include <span>
-#include <utility>
 #include <vector>
 
 #include "collectives/base/cuda.h"

@@ -11,7 +11,6 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 
 namespace gaccd {
 namespace {

@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "collectives/base/result.h"

@@ -4,7 +4,6 @@
 #include <limits>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "collectives/base/strings.h"
 #include "daemon/data/bad_records.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 #include <system_error>
-#include <utility>
 #include <variant>
 
 #include "collectives/base/json.h"

@@ -1,7 +1,5 @@
 #include "daemon/data/formats/synthetic.h"
 
-#include <utility>
-
 #include "collectives/base/strings.h"
 #include "daemon/data/normalize.h"
 #include "daemon/tensor/random.h"

@@ -1,7 +1,6 @@
 #include <webp/decode.h>
 
 #include <new>
-#include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/data/images/decoders.h"

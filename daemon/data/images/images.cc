@@ -1,7 +1,6 @@
 #include "daemon/data/images/images.h"
 
 #include <algorithm>
-#include <atomic>
 #include <limits>
 #include <map>
 #include <mutex>

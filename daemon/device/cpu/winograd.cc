@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cpu/dnnl_status.h"

@@ -3,11 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
-#include <cstdio>
 #include <functional>
-#include <utility>
 
 #include "collectives/base/files.h"
 #include "collectives/base/hex.h"

@@ -9,7 +9,6 @@
 #include <array>
 #include <bit>
 #include <charconv>
-#include <cstring>
 #include <optional>
 #include <string_view>
 

@@ -1,7 +1,6 @@
 #include "daemon/device/cuda/matmul_timing.h"
 
 #include <limits>
-#include <optional>
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/matmul_choices.h"

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <vector>
 
 #include "collectives/base/cuda.h"
 #include "collectives/base/result.h"

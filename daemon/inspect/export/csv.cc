@@ -2,7 +2,6 @@
 
 #include <unordered_map>
 #include <variant>
-#include <vector>
 
 #include "collectives/base/number_text.h"
 #include "collectives/base/overloaded.h"

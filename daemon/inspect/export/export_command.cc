@@ -1,7 +1,5 @@
 #include "daemon/inspect/export/export_command.h"
 
-#include <cstdlib>
-#include <string>
 #include <string_view>
 #include <vector>
 

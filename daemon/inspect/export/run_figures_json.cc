@@ -1,6 +1,5 @@
 // FigureSum to JSON and back.
 #include <algorithm>
-#include <chrono>
 #include <concepts>
 #include <limits>
 #include <utility>

@@ -1,7 +1,6 @@
 // The attempts of a run, from their folders <run>/attempts/NNN-<job>.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -1,7 +1,6 @@
 // `gaccd doctor RUN`: why a run ended or is stuck, suspected hosts, and what to do.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,6 @@
 #include "daemon/inspect/watch/event_stream.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "collectives/base/files.h"

@@ -8,7 +8,6 @@
 #include <limits>
 #include <ranges>
 #include <utility>
-#include <vector>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"

@@ -1,8 +1,6 @@
 #include "daemon/inspect/watch/slurm_facts.h"
 
 #include <algorithm>
-#include <string>
-#include <vector>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"

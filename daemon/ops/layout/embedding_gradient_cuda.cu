@@ -1,6 +1,5 @@
 // The gradient of an embedding: rows are sorted by id, then divided into parts of equal size, so
 // that frequent and rare ids use the same number of warps.
-#include <algorithm>
 
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"

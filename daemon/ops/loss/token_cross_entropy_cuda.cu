@@ -5,7 +5,6 @@
 #include <float.h>
 
 #include <algorithm>
-#include <type_traits>
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/launch.h"

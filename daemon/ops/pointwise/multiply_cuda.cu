@@ -1,4 +1,3 @@
-#include <memory>
 
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/call_kernel.h"

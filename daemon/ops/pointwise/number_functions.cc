@@ -1,7 +1,5 @@
 #include "daemon/ops/pointwise/number_functions.h"
 
-#include <cmath>
-
 #include "collectives/base/simd.h"
 #include "collectives/base/strings.h"
 #include "daemon/ops/call_kernel.h"

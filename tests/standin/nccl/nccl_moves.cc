@@ -1,10 +1,7 @@
 // The collectives themselves: what ends up where.
-#include <algorithm>
 #include <bit>
 #include <cstring>
-#include <map>
 #include <span>
-#include <utility>
 
 #include "tests/standin/nccl/nccl_world.h"
 

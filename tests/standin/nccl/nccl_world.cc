@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <utility>
 
 #include "collectives/base/strings.h"
 #include "tests/standin/standin.h"

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
 
 #include "collectives/base/files.h"
 #include "tests/support/status_matchers.h"

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <fstream>
 #include <thread>
-#include <utility>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"

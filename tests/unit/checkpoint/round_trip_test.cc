@@ -1,8 +1,6 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
-#include <cstring>
-
 #include "tests/support/small_run.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"

@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <thread>
 #include <vector>
 
 namespace gaccd {

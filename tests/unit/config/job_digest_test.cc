@@ -4,7 +4,6 @@
 #include <google/protobuf/message.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>

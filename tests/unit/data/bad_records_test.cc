@@ -1,6 +1,5 @@
 #include "daemon/data/bad_records.h"
 
-#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <set>

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "collectives/base/strings.h"
 #include "daemon/data/class_names.h"

@@ -1,7 +1,6 @@
 // Several files as one set, and the data.json next to arrays that tools/prepare made.
 #include "daemon/data/several_files.h"
 
-#include <array>
 #include <span>
 
 #include "collectives/base/files.h"

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <limits>
-#include <map>
 #include <random>
 #include <tuple>
 #include <vector>

@@ -8,7 +8,6 @@
 
 #include <cmath>
 #include <functional>
-#include <map>
 #include <numeric>
 #include <set>
 #include <vector>

@@ -2,8 +2,6 @@
 // launched at every update, compared with the own kernel and the CPU.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "daemon/tensor/sample.h"
 #include "tests/standin/cublaslt_standin.h"
 #include "tests/standin/sdpa_standin.h"

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <variant>
-#include <vector>
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cpu/detect_bf16.h"

@@ -1,7 +1,6 @@
 // Made-up reports of ranks, for the tests of `gaccd check`.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "collectives/base/strings.h"

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include <memory>
 
 #include "collectives/base/strings.h"
 #include "daemon/ops/cuda_kernels.h"

@@ -1,5 +1,4 @@
 // Elementwise kernels against the formulas: equal to the last bit.
-#include <cstring>
 #include <limits>
 
 #include "daemon/autograd/add.h"

@@ -1,6 +1,5 @@
 // Every function through its GPU kernel against its CPU kernel, in graphs that are recorded once:
 // f32 and bf16, fused and not, first and later micro-steps.
-#include <algorithm>
 
 #include "collectives/base/strings.h"
 #include "daemon/autograd/add.h"

@@ -1,7 +1,6 @@
 // Layer norm and RMS norm, with and without a residual, and the gradient of layer norm against
 // references in double.
 #include <cmath>
-#include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/ops/kernels_cuda.h"

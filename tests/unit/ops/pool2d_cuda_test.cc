@@ -2,7 +2,6 @@
 // channels that are whole vectors and not, memory that is not aligned to them.
 #include <cmath>
 #include <limits>
-#include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/ops/image/divisor.h"

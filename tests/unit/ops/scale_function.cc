@@ -1,6 +1,5 @@
 #include "tests/unit/ops/scale_function.h"
 
-#include <utility>
 #include <vector>
 
 namespace gaccd {

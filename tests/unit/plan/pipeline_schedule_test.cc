@@ -10,7 +10,6 @@
 #include <functional>
 #include <numeric>
 #include <random>
-#include <set>
 #include <vector>
 
 #include "collectives/base/strings.h"

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "collectives/comm/threads.h"
 #include "tests/support/status_matchers.h"
 

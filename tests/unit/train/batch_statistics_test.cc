@@ -7,10 +7,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <string>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "daemon/selftest/selftest_job.h"
 #include "daemon/verbs/planned_run.h"

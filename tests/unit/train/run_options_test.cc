@@ -7,7 +7,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "collectives/comm/communicator.h"
 #include "collectives/liveness/deadline/deadline.h"

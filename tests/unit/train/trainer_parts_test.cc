@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <limits>
 #include <map>
-#include <mutex>
 #include <semaphore>
 #include <string>
 #include <string_view>

@@ -2,7 +2,6 @@
 // first or the one that is timed as the fastest; the weight gradient also with its bias gradient,
 // the other two also with GELU, in the product's pass or by a kernel.
 #include <algorithm>
-#include <vector>
 
 #include "daemon/device/cuda/cuda_context.h"
 #include "daemon/device/cuda/fill_random.h"

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <optional>
 
 #include "daemon/inspect/watch/advice.h"
 #include "tests/support/run_files.h"
