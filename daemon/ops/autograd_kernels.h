@@ -5,12 +5,8 @@
 
 namespace gaccd {
 
-KernelResult MakeAccumulateCpu(const KernelRequest& request);
-KernelResult MakeAddCpu(const KernelRequest& request);
-KernelResult MakeZerosCpu(const KernelRequest& request);
-KernelResult MakeAccumulateCuda(const CudaRequest& request);
-KernelResult MakeAddCuda(const CudaRequest& request);
-KernelResult MakeZerosCuda(const CudaRequest& request);
+CpuMake MakeAccumulateCpu, MakeAddCpu, MakeZerosCpu;
+CudaMake MakeAccumulateCuda, MakeAddCuda, MakeZerosCuda;
 inline constexpr FunctionRow kAutogradRows[] = {
     {"accumulate", MakeAccumulateCpu, MakeAccumulateCuda},
     {"add", MakeAddCpu, MakeAddCuda},

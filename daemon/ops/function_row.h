@@ -15,21 +15,23 @@ class Fuser;            // fuse.h
 struct CpuEnvironment;  // cpu_kernels.h
 struct CudaRequest;     // cuda_request.h
 
-// A function that makes a kernel from the node alone, or with the environment.
+// Functions that make a kernel: for the CPU from the node alone, or with the environment; for the
+// GPU. `CpuMake MakeReluCpu, MakeReluGradientCpu;` declares two.
+using CpuMake = KernelResult(const KernelRequest&);
+using CpuMakeIn = KernelResult(const KernelRequest&, const CpuEnvironment&);
+using CudaMake = KernelResult(const CudaRequest&);
+
 struct CpuMaker {
-  using OfNode = KernelResult (*)(const KernelRequest&);
-  using OfEnvironment = KernelResult (*)(const KernelRequest&, const CpuEnvironment&);
-
   constexpr CpuMaker(std::nullptr_t) {}
-  constexpr CpuMaker(OfNode make) : of_node(make) {}
-  constexpr CpuMaker(OfEnvironment make) : of_environment(make) {}
+  constexpr CpuMaker(CpuMake* make) : of_node(make) {}
+  constexpr CpuMaker(CpuMakeIn* make) : of_environment(make) {}
 
-  OfNode of_node = nullptr;
-  OfEnvironment of_environment = nullptr;
+  CpuMake* of_node = nullptr;
+  CpuMakeIn* of_environment = nullptr;
   bool takes_bf16 = false;
   bool makes_bf16 = false;
 };
-using CudaMaker = KernelResult (*)(const CudaRequest&);
+using CudaMaker = CudaMake*;
 
 // Marks that inputs, or outputs, may be bf16.
 constexpr CpuMaker AcceptsBf16(CpuMaker maker) {

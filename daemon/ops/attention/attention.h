@@ -75,10 +75,8 @@ class AttentionGradient : public Function {
 // kConfig: the heads of Attention with these inputs are too wide for the GPU kernel.
 Status CheckAttentionOnGpu(const Function& function, std::span<const ValueSpec> inputs);
 
-KernelResult MakeAttentionCpu(const KernelRequest& request);
-KernelResult MakeAttentionGradientCpu(const KernelRequest& request);
-KernelResult MakeAttentionCuda(const CudaRequest& request);
-KernelResult MakeAttentionGradientCuda(const CudaRequest& request);
+CpuMake MakeAttentionCpu, MakeAttentionGradientCpu;
+CudaMake MakeAttentionCuda, MakeAttentionGradientCuda;
 inline constexpr FunctionRow kAttentionRows[] = {
     {"attention", MakeAttentionCpu, MakeAttentionCuda, nullptr, CheckAttentionOnGpu},
     {"attention_gradient", MakesBf16(MakeAttentionGradientCpu), MakeAttentionGradientCuda},

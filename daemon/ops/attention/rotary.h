@@ -36,8 +36,8 @@ class Rotary : public Function {
   RotaryOptions options_;
 };
 
-KernelResult MakeRotaryCpu(const KernelRequest& request);
-KernelResult MakeRotaryCuda(const CudaRequest& request);
+CpuMake MakeRotaryCpu;
+CudaMake MakeRotaryCuda;
 inline constexpr FunctionRow kRotaryRows[] = {
     {"rotary", MakeRotaryCpu, MakeRotaryCuda},
 };

@@ -163,8 +163,8 @@ class BroadcastGradient : public Function {
   GradConvention convention_;
 };
 
-KernelResult MakeCollectiveCpu(const KernelRequest& request, const CpuEnvironment& environment);
-KernelResult MakeCollectiveCuda(const CudaRequest& request);
+CpuMakeIn MakeCollectiveCpu;
+CudaMake MakeCollectiveCuda;
 inline constexpr FunctionRow kCollectiveRows[] = {
     {"all_gather", MakeCollectiveCpu, MakeCollectiveCuda},
     {"all_reduce_mean", MakeCollectiveCpu, MakeCollectiveCuda},

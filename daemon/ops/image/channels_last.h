@@ -22,10 +22,8 @@ class ChannelsFirst : public Function {
   Status Gradient(GradientScope& scope) const override;
 };
 
-KernelResult MakeChannelsLastCpu(const KernelRequest& request);
-KernelResult MakeChannelsFirstCpu(const KernelRequest& request);
-KernelResult MakeChannelsLastCuda(const CudaRequest& request);
-KernelResult MakeChannelsFirstCuda(const CudaRequest& request);
+CpuMake MakeChannelsLastCpu, MakeChannelsFirstCpu;
+CudaMake MakeChannelsLastCuda, MakeChannelsFirstCuda;
 inline constexpr FunctionRow kChannelsLastRows[] = {
     {"channels_last", MakeChannelsLastCpu, MakeChannelsLastCuda},
     {"channels_first", MakeChannelsFirstCpu, MakeChannelsFirstCuda},

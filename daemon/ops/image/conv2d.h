@@ -105,14 +105,8 @@ class ConvTranspose2d : public Conv2dInputGradient {
   Status Gradient(GradientScope& scope) const override;
 };
 
-KernelResult MakeConv2dCpu(const KernelRequest& request, const CpuEnvironment& environment);
-KernelResult MakeConv2dInputGradientCpu(const KernelRequest& request,
-                                        const CpuEnvironment& environment);
-KernelResult MakeConv2dWeightGradientCpu(const KernelRequest& request,
-                                         const CpuEnvironment& environment);
-KernelResult MakeConv2dCuda(const CudaRequest& request);
-KernelResult MakeConv2dInputGradientCuda(const CudaRequest& request);
-KernelResult MakeConv2dWeightGradientCuda(const CudaRequest& request);
+CpuMakeIn MakeConv2dCpu, MakeConv2dInputGradientCpu, MakeConv2dWeightGradientCpu;
+CudaMake MakeConv2dCuda, MakeConv2dInputGradientCuda, MakeConv2dWeightGradientCuda;
 inline constexpr FunctionRow kConv2dRows[] = {
     {"conv2d", AcceptsBf16(MakeConv2dCpu), MakeConv2dCuda},
     {"conv2d_input_gradient", AcceptsBf16(MakeConv2dInputGradientCpu), MakeConv2dInputGradientCuda},

@@ -103,16 +103,10 @@ class AvgPool2dGradient : public Function {
   PoolWindows windows_;
 };
 
-KernelResult MakeMaxPool2dCpu(const KernelRequest& request);
-KernelResult MakeMaxPool2dGradientCpu(const KernelRequest& request);
-KernelResult MakeAvgPool2dCpu(const KernelRequest& request);
-KernelResult MakeAdaptiveAvgPool2dCpu(const KernelRequest& request);
-KernelResult MakeAvgPool2dGradientCpu(const KernelRequest& request);
-KernelResult MakeMaxPool2dCuda(const CudaRequest& request);
-KernelResult MakeMaxPool2dGradientCuda(const CudaRequest& request);
-KernelResult MakeAvgPool2dCuda(const CudaRequest& request);
-KernelResult MakeAdaptiveAvgPool2dCuda(const CudaRequest& request);
-KernelResult MakeAvgPool2dGradientCuda(const CudaRequest& request);
+CpuMake MakeMaxPool2dCpu, MakeMaxPool2dGradientCpu, MakeAvgPool2dCpu, MakeAdaptiveAvgPool2dCpu,
+    MakeAvgPool2dGradientCpu;
+CudaMake MakeMaxPool2dCuda, MakeMaxPool2dGradientCuda, MakeAvgPool2dCuda, MakeAdaptiveAvgPool2dCuda,
+    MakeAvgPool2dGradientCuda;
 inline constexpr FunctionRow kPool2dRows[] = {
     {"max_pool2d", MakeMaxPool2dCpu, MakeMaxPool2dCuda},
     {"max_pool2d_gradient", MakeMaxPool2dGradientCpu, MakeMaxPool2dGradientCuda},

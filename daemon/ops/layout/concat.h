@@ -15,8 +15,8 @@ class Concat : public Function {
   Status Gradient(GradientScope& scope) const override;
 };
 
-KernelResult MakeConcatCpu(const KernelRequest& request);
-KernelResult MakeConcatCuda(const CudaRequest& request);
+CpuMake MakeConcatCpu;
+CudaMake MakeConcatCuda;
 inline constexpr FunctionRow kConcatRows[] = {{"concat", MakeConcatCpu, MakeConcatCuda}};
 
 }  // namespace gaccd

@@ -75,14 +75,9 @@ class PositionsGradient : public Function {
   std::int64_t rows_;    // P
 };
 
-KernelResult MakeEmbeddingCpu(const KernelRequest& request);
-KernelResult MakeEmbeddingGradientCpu(const KernelRequest& request);
-KernelResult MakeAddPositionsCpu(const KernelRequest& request);
-KernelResult MakePositionsGradientCpu(const KernelRequest& request);
-KernelResult MakeEmbeddingCuda(const CudaRequest& request);
-KernelResult MakeEmbeddingGradientCuda(const CudaRequest& request);
-KernelResult MakeAddPositionsCuda(const CudaRequest& request);
-KernelResult MakePositionsGradientCuda(const CudaRequest& request);
+CpuMake MakeEmbeddingCpu, MakeEmbeddingGradientCpu, MakeAddPositionsCpu, MakePositionsGradientCpu;
+CudaMake MakeEmbeddingCuda, MakeEmbeddingGradientCuda, MakeAddPositionsCuda,
+    MakePositionsGradientCuda;
 inline constexpr FunctionRow kEmbeddingRows[] = {
     {"embedding", MakeEmbeddingCpu, MakeEmbeddingCuda},
     {"embedding_gradient", MakeEmbeddingGradientCpu, MakeEmbeddingGradientCuda},

@@ -49,10 +49,8 @@ class PoolRowsGradient : public Function {
   std::int64_t length_;  // T
 };
 
-KernelResult MakePoolRowsCpu(const KernelRequest& request);
-KernelResult MakePoolRowsGradientCpu(const KernelRequest& request);
-KernelResult MakePoolRowsCuda(const CudaRequest& request);
-KernelResult MakePoolRowsGradientCuda(const CudaRequest& request);
+CpuMake MakePoolRowsCpu, MakePoolRowsGradientCpu;
+CudaMake MakePoolRowsCuda, MakePoolRowsGradientCuda;
 inline constexpr FunctionRow kPoolRows[] = {
     {"first_rows", MakePoolRowsCpu, MakePoolRowsCuda},
     {"first_rows_gradient", MakePoolRowsGradientCpu, MakePoolRowsGradientCuda},

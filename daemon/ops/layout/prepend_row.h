@@ -40,10 +40,8 @@ class DropFirstRow : public Function {
   std::int64_t length_;  // T of the input
 };
 
-KernelResult MakePrependRowCpu(const KernelRequest& request);
-KernelResult MakeDropFirstRowCpu(const KernelRequest& request);
-KernelResult MakePrependRowCuda(const CudaRequest& request);
-KernelResult MakeDropFirstRowCuda(const CudaRequest& request);
+CpuMake MakePrependRowCpu, MakeDropFirstRowCpu;
+CudaMake MakePrependRowCuda, MakeDropFirstRowCuda;
 inline constexpr FunctionRow kPrependRowRows[] = {
     {"prepend_row", MakePrependRowCpu, MakePrependRowCuda},
     {"drop_first_row", MakeDropFirstRowCpu, MakeDropFirstRowCuda},

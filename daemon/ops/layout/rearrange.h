@@ -71,12 +71,8 @@ class RearrangeGradientAdd : public Function {
   Rearrangement order_;
 };
 
-KernelResult MakeRearrangeCpu(const KernelRequest& request);
-KernelResult MakeRearrangeGradientCpu(const KernelRequest& request);
-KernelResult MakeRearrangeGradientAddCpu(const KernelRequest& request);
-KernelResult MakeRearrangeCuda(const CudaRequest& request);
-KernelResult MakeRearrangeGradientCuda(const CudaRequest& request);
-KernelResult MakeRearrangeGradientAddCuda(const CudaRequest& request);
+CpuMake MakeRearrangeCpu, MakeRearrangeGradientCpu, MakeRearrangeGradientAddCpu;
+CudaMake MakeRearrangeCuda, MakeRearrangeGradientCuda, MakeRearrangeGradientAddCuda;
 inline constexpr FunctionRow kRearrangeRows[] = {
     {"rearrange", MakeRearrangeCpu, MakeRearrangeCuda},
     {"rearrange_gradient", MakeRearrangeGradientCpu, MakeRearrangeGradientCuda},

@@ -17,8 +17,8 @@ class LabelRanks : public Function {
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
 };
 
-KernelResult MakeLabelRanksCpu(const KernelRequest& request);
-KernelResult MakeLabelRanksCuda(const CudaRequest& request);
+CpuMake MakeLabelRanksCpu;
+CudaMake MakeLabelRanksCuda;
 inline constexpr FunctionRow kLabelRanksRows[] = {
     {"label_ranks", MakeLabelRanksCpu, MakeLabelRanksCuda, nullptr, nullptr, kFirstInput},
 };

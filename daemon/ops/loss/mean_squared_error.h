@@ -35,9 +35,8 @@ class MeanSquaredErrorFused : public Function {
 // Merges the loss and its gradient into one pass.
 void FuseMeanSquaredError(Fuser& fuser);
 
-KernelResult MakeMeanSquaredErrorCpu(const KernelRequest& request);
-KernelResult MakeMeanSquaredErrorGradientCpu(const KernelRequest& request);
-KernelResult MakeMeanSquaredErrorCuda(const CudaRequest& request);
+CpuMake MakeMeanSquaredErrorCpu, MakeMeanSquaredErrorGradientCpu;
+CudaMake MakeMeanSquaredErrorCuda;
 inline constexpr FunctionRow kMeanSquaredErrorRows[] = {
     {"mean_squared_error", MakeMeanSquaredErrorCpu, MakeMeanSquaredErrorCuda},
     {"mean_squared_error_gradient", MakeMeanSquaredErrorGradientCpu, MakeMeanSquaredErrorCuda},

@@ -88,10 +88,8 @@ class TokenCrossEntropyLoss : public Function {
 // has no kernels for other cases.
 void FuseTokenCrossEntropy(Fuser& fuser);
 
-KernelResult MakeTokenCrossEntropyCpu(const KernelRequest& request);
-KernelResult MakeTokenCrossEntropyGradientCpu(const KernelRequest& request);
-KernelResult MakeTokenCrossEntropyFusedCuda(const CudaRequest& request);
-KernelResult MakeTokenCrossEntropyLossCuda(const CudaRequest& request);
+CpuMake MakeTokenCrossEntropyCpu, MakeTokenCrossEntropyGradientCpu;
+CudaMake MakeTokenCrossEntropyFusedCuda, MakeTokenCrossEntropyLossCuda;
 inline constexpr FunctionRow kTokenCrossEntropyRows[] = {
     {"token_cross_entropy", MakeTokenCrossEntropyCpu, nullptr},
     {"token_cross_entropy_gradient", MakeTokenCrossEntropyGradientCpu, nullptr},

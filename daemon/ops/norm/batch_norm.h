@@ -181,13 +181,9 @@ void AddRuns(std::span<const double> runs, std::span<double> total);
 // into those of its batch norm, if only they read it.
 void FuseBatchNorms(Fuser& fuser);
 
-KernelResult MakeBatchNormCpu(const KernelRequest& request);
-KernelResult MakeChannelSumsCuda(const CudaRequest& request);
-KernelResult MakeFixedSumsCuda(const CudaRequest& request);
-KernelResult MakeMicroStatisticsCuda(const CudaRequest& request);
-KernelResult MakeBatchNormCuda(const CudaRequest& request);
-KernelResult MakeBatchNormGradientSumsCuda(const CudaRequest& request);
-KernelResult MakeBatchNormInputGradientCuda(const CudaRequest& request);
+CpuMake MakeBatchNormCpu;
+CudaMake MakeChannelSumsCuda, MakeFixedSumsCuda, MakeMicroStatisticsCuda, MakeBatchNormCuda,
+    MakeBatchNormGradientSumsCuda, MakeBatchNormInputGradientCuda;
 inline constexpr FunctionRow kBatchNormRows[] = {
     {"channel_sums", MakeBatchNormCpu, MakeChannelSumsCuda},
     {"fixed_sums", MakeBatchNormCpu, MakeFixedSumsCuda},

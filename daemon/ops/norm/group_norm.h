@@ -40,10 +40,8 @@ class GroupNormGradient : public Function {
   [[nodiscard]] bool can_accumulate(std::size_t output) const override { return output > 0; }
 };
 
-KernelResult MakeGroupNormCpu(const KernelRequest& request);
-KernelResult MakeGroupNormGradientCpu(const KernelRequest& request);
-KernelResult MakeGroupNormCuda(const CudaRequest& request);
-KernelResult MakeGroupNormGradientCuda(const CudaRequest& request);
+CpuMake MakeGroupNormCpu, MakeGroupNormGradientCpu;
+CudaMake MakeGroupNormCuda, MakeGroupNormGradientCuda;
 inline constexpr FunctionRow kGroupNormRows[] = {
     {"group_norm", MakeGroupNormCpu, MakeGroupNormCuda},
     {"group_norm_gradient", MakeGroupNormGradientCpu, MakeGroupNormGradientCuda},

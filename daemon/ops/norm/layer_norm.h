@@ -71,11 +71,8 @@ void FuseAddLayerNorm(Fuser& fuser);
 // residual computed earlier => layer_norm_gradient_add, at the position of the gradient.
 void FuseLayerNormGradientAdd(Fuser& fuser);
 
-KernelResult MakeLayerNormCpu(const KernelRequest& request);
-KernelResult MakeLayerNormGradientCpu(const KernelRequest& request);
-KernelResult MakeLayerNormCuda(const CudaRequest& request);
-KernelResult MakeAddLayerNormCuda(const CudaRequest& request);
-KernelResult MakeLayerNormGradientCuda(const CudaRequest& request);
+CpuMake MakeLayerNormCpu, MakeLayerNormGradientCpu;
+CudaMake MakeLayerNormCuda, MakeAddLayerNormCuda, MakeLayerNormGradientCuda;
 inline constexpr FunctionRow kLayerNormRows[] = {
     {"layer_norm", MakesBf16(MakeLayerNormCpu), MakeLayerNormCuda},
     {"add_layer_norm", nullptr, MakeAddLayerNormCuda, FuseAddLayerNorm},

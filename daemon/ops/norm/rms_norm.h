@@ -36,10 +36,8 @@ class RmsNormGradient : public Function {
   [[nodiscard]] bool can_accumulate(std::size_t output) const override { return output > 0; }
 };
 
-KernelResult MakeRmsNormCpu(const KernelRequest& request);
-KernelResult MakeRmsNormGradientCpu(const KernelRequest& request);
-KernelResult MakeRmsNormCuda(const CudaRequest& request);
-KernelResult MakeRmsNormGradientCuda(const CudaRequest& request);
+CpuMake MakeRmsNormCpu, MakeRmsNormGradientCpu;
+CudaMake MakeRmsNormCuda, MakeRmsNormGradientCuda;
 inline constexpr FunctionRow kRmsNormRows[] = {
     {"rms_norm", MakesBf16(MakeRmsNormCpu), MakeRmsNormCuda},
     {"rms_norm_gradient", MakeRmsNormGradientCpu, MakeRmsNormGradientCuda},

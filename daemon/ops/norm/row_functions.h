@@ -56,14 +56,8 @@ class L2NormalizeGradient : public Function {
   float eps_;
 };
 
-KernelResult MakeSoftmaxCpu(const KernelRequest& request);
-KernelResult MakeSoftmaxGradientCpu(const KernelRequest& request);
-KernelResult MakeL2NormalizeCpu(const KernelRequest& request);
-KernelResult MakeL2NormalizeGradientCpu(const KernelRequest& request);
-KernelResult MakeSoftmaxCuda(const CudaRequest& request);
-KernelResult MakeSoftmaxGradientCuda(const CudaRequest& request);
-KernelResult MakeL2NormalizeCuda(const CudaRequest& request);
-KernelResult MakeL2NormalizeGradientCuda(const CudaRequest& request);
+CpuMake MakeSoftmaxCpu, MakeSoftmaxGradientCpu, MakeL2NormalizeCpu, MakeL2NormalizeGradientCpu;
+CudaMake MakeSoftmaxCuda, MakeSoftmaxGradientCuda, MakeL2NormalizeCuda, MakeL2NormalizeGradientCuda;
 inline constexpr FunctionRow kRowFunctionRows[] = {
     {"softmax", MakeSoftmaxCpu, MakeSoftmaxCuda},
     {"softmax_gradient", MakeSoftmaxGradientCpu, MakeSoftmaxGradientCuda},

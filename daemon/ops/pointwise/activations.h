@@ -52,10 +52,8 @@ class ActivationGradient : public Function {
   bool to_bf16_;
 };
 
-KernelResult MakeActivationCpu(const KernelRequest& request);
-KernelResult MakeActivationGradientCpu(const KernelRequest& request);
-KernelResult MakeActivationCuda(const CudaRequest& request);
-KernelResult MakeActivationGradientCuda(const CudaRequest& request);
+CpuMake MakeActivationCpu, MakeActivationGradientCpu;
+CudaMake MakeActivationCuda, MakeActivationGradientCuda;
 inline constexpr FunctionRow kActivationRows[] = {
     {"gelu", MakesBf16(MakeActivationCpu), MakeActivationCuda},
     {"gelu_gradient", MakesBf16(MakeActivationGradientCpu), MakeActivationGradientCuda},

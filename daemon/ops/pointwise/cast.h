@@ -19,8 +19,8 @@ class Cast : public Function {
   DType to_;
 };
 
-KernelResult MakeCastCpu(const KernelRequest& request);
-KernelResult MakeCastCuda(const CudaRequest& request);
+CpuMake MakeCastCpu;
+CudaMake MakeCastCuda;
 inline constexpr FunctionRow kCastRows[] = {
     {"cast", MakesBf16(MakeCastCpu), MakeCastCuda},
 };

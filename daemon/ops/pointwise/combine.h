@@ -50,10 +50,8 @@ class ReduceSum : public Function {
   DType dtype_;
 };
 
-KernelResult MakeCombineCpu(const KernelRequest& request);
-KernelResult MakeReduceSumCpu(const KernelRequest& request);
-KernelResult MakeCombineCuda(const CudaRequest& request);
-KernelResult MakeReduceSumCuda(const CudaRequest& request);
+CpuMake MakeCombineCpu, MakeReduceSumCpu;
+CudaMake MakeCombineCuda, MakeReduceSumCuda;
 inline constexpr FunctionRow kCombineRows[] = {
     {"combine_add", MakeCombineCpu, MakeCombineCuda},
     {"combine_multiply", MakeCombineCpu, MakeCombineCuda},

@@ -67,8 +67,8 @@ class Dropout : public Function {
   DropoutOptions options_;
 };
 
-KernelResult MakeDropoutCpu(const KernelRequest& request);
-KernelResult MakeDropoutCuda(const CudaRequest& request);
+CpuMake MakeDropoutCpu;
+CudaMake MakeDropoutCuda;
 inline constexpr FunctionRow kDropoutRows[] = {
     {"dropout", MakeDropoutCpu, MakeDropoutCuda},
 };

@@ -51,10 +51,8 @@ GACCD_HOST_DEVICE inline GatedGradients GatedGradientsAt(float dy, float a, floa
   return {Gradient::Apply(dy * b, kGradientTakesOutput<Forward> ? y : a), dy * y};
 }
 
-KernelResult MakeGatedCpu(const KernelRequest& request);
-KernelResult MakeGatedGradientCpu(const KernelRequest& request);
-KernelResult MakeGatedCuda(const CudaRequest& request);
-KernelResult MakeGatedGradientCuda(const CudaRequest& request);
+CpuMake MakeGatedCpu, MakeGatedGradientCpu;
+CudaMake MakeGatedCuda, MakeGatedGradientCuda;
 inline constexpr FunctionRow kGatedRows[] = {
     {"gated", MakesBf16(MakeGatedCpu), MakeGatedCuda},
     {"gated_gradient", MakeGatedGradientCpu, MakeGatedGradientCuda},

@@ -21,8 +21,8 @@ class Multiply : public Function {
   double factor_;
 };
 
-KernelResult MakeMultiplyCpu(const KernelRequest& request);
-KernelResult MakeMultiplyCuda(const CudaRequest& request);
+CpuMake MakeMultiplyCpu;
+CudaMake MakeMultiplyCuda;
 inline constexpr FunctionRow kMultiplyRows[] = {
     {"multiply", MakeMultiplyCpu, MakeMultiplyCuda},
 };

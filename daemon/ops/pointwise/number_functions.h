@@ -77,18 +77,10 @@ class IdFunction : public Function {
   std::int32_t id_;
 };
 
-KernelResult MakeNumberFunctionCpu(const KernelRequest& request);
-KernelResult MakeNumberFunctionGradientCpu(const KernelRequest& request);
-KernelResult MakeIdsToNumbersCpu(const KernelRequest& request);
-KernelResult MakeNumbersToIdsCpu(const KernelRequest& request);
-KernelResult MakeSkipIdCpu(const KernelRequest& request);
-KernelResult MakeKnownPositionsCpu(const KernelRequest& request);
-KernelResult MakeNumberFunctionCuda(const CudaRequest& request);
-KernelResult MakeNumberFunctionGradientCuda(const CudaRequest& request);
-KernelResult MakeIdsToNumbersCuda(const CudaRequest& request);
-KernelResult MakeNumbersToIdsCuda(const CudaRequest& request);
-KernelResult MakeSkipIdCuda(const CudaRequest& request);
-KernelResult MakeKnownPositionsCuda(const CudaRequest& request);
+CpuMake MakeNumberFunctionCpu, MakeNumberFunctionGradientCpu, MakeIdsToNumbersCpu,
+    MakeNumbersToIdsCpu, MakeSkipIdCpu, MakeKnownPositionsCpu;
+CudaMake MakeNumberFunctionCuda, MakeNumberFunctionGradientCuda, MakeIdsToNumbersCuda,
+    MakeNumbersToIdsCuda, MakeSkipIdCuda, MakeKnownPositionsCuda;
 inline constexpr FunctionRow kNumberFunctionRows[] = {
     {"number_function", MakeNumberFunctionCpu, MakeNumberFunctionCuda},
     {"number_function_gradient", MakeNumberFunctionGradientCpu, MakeNumberFunctionGradientCuda},

@@ -34,10 +34,8 @@ class ReluGradient : public Function {
 // Merges an addition into the relu gradient that is its only reader.
 void FuseReluGradients(Fuser& fuser);
 
-KernelResult MakeReluCpu(const KernelRequest& request);
-KernelResult MakeReluGradientCpu(const KernelRequest& request);
-KernelResult MakeReluCuda(const CudaRequest& request);
-KernelResult MakeReluGradientCuda(const CudaRequest& request);
+CpuMake MakeReluCpu, MakeReluGradientCpu;
+CudaMake MakeReluCuda, MakeReluGradientCuda;
 inline constexpr FunctionRow kReluRows[] = {
     {"relu", MakeReluCpu, MakeReluCuda},
     {"relu_gradient", AcceptsBf16(MakesBf16(MakeReluGradientCpu)), MakeReluGradientCuda,

@@ -27,8 +27,8 @@ class BatchedProduct : public Function {
   bool transpose_b_;  // b is stored as [N, P, K]
 };
 
-KernelResult MakeBatchedProductCpu(const KernelRequest& request, const CpuEnvironment& environment);
-KernelResult MakeBatchedProductCuda(const CudaRequest& request);
+CpuMakeIn MakeBatchedProductCpu;
+CudaMake MakeBatchedProductCuda;
 inline constexpr FunctionRow kBatchedProductRows[] = {
     {"batched_product", MakeBatchedProductCpu, MakeBatchedProductCuda},
 };

@@ -108,17 +108,10 @@ class LinearWeightBiasGradient : public Function {
 // linear_weight_gradient(dy, x) or (x, dy), bias_gradient(dy) -> one product with column sums.
 void FuseLinearGradients(Fuser& fuser);
 
-KernelResult MakeLinearCpu(const KernelRequest& request, const CpuEnvironment& environment);
-KernelResult MakeLinearInputGradientCpu(const KernelRequest& request,
-                                        const CpuEnvironment& environment);
-KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request,
-                                         const CpuEnvironment& environment);
-KernelResult MakeBiasGradientCpu(const KernelRequest& request);
-KernelResult MakeLinearCuda(const CudaRequest& request);
-KernelResult MakeLinearInputGradientCuda(const CudaRequest& request);
-KernelResult MakeLinearWeightGradientCuda(const CudaRequest& request);
-KernelResult MakeBiasGradientCuda(const CudaRequest& request);
-KernelResult MakeLinearWeightBiasGradientCuda(const CudaRequest& request);
+CpuMakeIn MakeLinearCpu, MakeLinearInputGradientCpu, MakeLinearWeightGradientCpu;
+CpuMake MakeBiasGradientCpu;
+CudaMake MakeLinearCuda, MakeLinearInputGradientCuda, MakeLinearWeightGradientCuda,
+    MakeBiasGradientCuda, MakeLinearWeightBiasGradientCuda;
 inline constexpr FunctionRow kLinearRows[] = {
     {"linear", AcceptsBf16(MakesBf16(MakeLinearCpu)), MakeLinearCuda, nullptr, nullptr,
      kFirstOfBoth},

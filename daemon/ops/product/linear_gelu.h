@@ -54,8 +54,7 @@ void FuseLinearGeluTanh(Fuser& fuser);
 //   => linear_gelu_tanh_input_gradient(dz, V, pre).
 void FuseLinearGeluTanhInputGradient(Fuser& fuser);
 
-KernelResult MakeLinearGeluTanhCuda(const CudaRequest& request);
-KernelResult MakeLinearGeluTanhInputGradientCuda(const CudaRequest& request);
+CudaMake MakeLinearGeluTanhCuda, MakeLinearGeluTanhInputGradientCuda;
 inline constexpr FunctionRow kLinearGeluRows[] = {
     {"linear_gelu_tanh", nullptr, MakeLinearGeluTanhCuda, FuseLinearGeluTanh},
     {"linear_gelu_tanh_input_gradient", nullptr, MakeLinearGeluTanhInputGradientCuda,
