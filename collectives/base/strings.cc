@@ -1,5 +1,6 @@
 #include "collectives/base/strings.h"
 
+#include <cstdarg>
 #include <cstdio>
 #include <sstream>
 #include <utility>
@@ -12,12 +13,18 @@ std::string Concatenate(std::initializer_list<Printed> values) {
   return std::move(out).str();
 }
 
-std::string Megabytes(std::int64_t bytes) {
-  char text[32];
-  const bool few = bytes > 0 && bytes < 100'000;
-  std::snprintf(text, sizeof text, few ? "%.1f kB" : "%.1f MB",
-                static_cast<double>(bytes) / (few ? 1e3 : 1e6));
+std::string Format(const char* format, ...) {
+  char text[256];
+  std::va_list values;
+  va_start(values, format);
+  std::vsnprintf(text, sizeof text, format, values);
+  va_end(values);
   return text;
+}
+
+std::string Megabytes(std::int64_t bytes) {
+  const bool few = bytes > 0 && bytes < 100'000;
+  return Format(few ? "%.1f kB" : "%.1f MB", static_cast<double>(bytes) / (few ? 1e3 : 1e6));
 }
 
 namespace {

@@ -55,6 +55,9 @@ template <typename... Args>
   return Concatenate({Printed(args)...});
 }
 
+// printf(3), for numbers with a width or precision; at most 255 bytes.
+[[nodiscard, gnu::format(printf, 1, 2)]] std::string Format(const char* format, ...);
+
 // Removes the byte order mark, which Windows programs write at the start of UTF-8 files.
 [[nodiscard]] inline std::string_view WithoutByteOrderMark(std::string_view text) {
   return text.substr(text.starts_with("\xEF\xBB\xBF") ? 3 : 0);

@@ -2,9 +2,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <array>
-#include <cstdio>
-
 #include "collectives/base/cuda.h"
 #include "collectives/base/strings.h"
 
@@ -18,20 +15,15 @@ std::string UuidText(const cudaUUID_t& uuid) {
   std::string text = "GPU";
   for (std::size_t i = 0; i < sizeof(uuid.bytes); ++i) {
     const bool group = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
-    std::array<char, 4> hex{};
-    std::snprintf(hex.data(), hex.size(), "%s%02x", group ? "-" : "",
-                  static_cast<unsigned>(static_cast<unsigned char>(uuid.bytes[i])));
-    text += hex.data();
+    text += Format("%s%02x", group ? "-" : "", static_cast<unsigned char>(uuid.bytes[i]));
   }
   return text;
 }
 
 std::string PciText(const cudaDeviceProp& properties) {
-  std::array<char, 32> text{};
-  std::snprintf(
-      text.data(), text.size(), "%04x:%02x:%02x.0", static_cast<unsigned>(properties.pciDomainID),
-      static_cast<unsigned>(properties.pciBusID), static_cast<unsigned>(properties.pciDeviceID));
-  return text.data();
+  return Format("%04x:%02x:%02x.0", static_cast<unsigned>(properties.pciDomainID),
+                static_cast<unsigned>(properties.pciBusID),
+                static_cast<unsigned>(properties.pciDeviceID));
 }
 
 Status NoGpu(cudaError_t error) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <map>
 #include <utility>
 
@@ -32,12 +31,6 @@ std::optional<std::int64_t> ParseNumberPrefix(std::string_view prefix, std::size
   if (std::from_chars(text->data(), end, number).ec != std::errc()) return std::nullopt;
   text->remove_prefix(digits);
   return number;
-}
-
-std::string Padded(const char* format, std::int64_t number) {
-  char text[32];
-  std::snprintf(text, sizeof text, format, static_cast<long long>(number));
-  return text;
 }
 
 // The type of an entry (S_IFDIR, ...), without following links; 0: it does not exist.
@@ -97,8 +90,8 @@ Status Unlink(int folder, const std::string& path, const std::string& name) {
 }  // namespace
 
 std::string Generation::name() const {
-  const std::string micro = micro_step > 0 ? Padded("-micro-%06lld", micro_step) : "";
-  return StrCat(Padded("step-%012lld", step), micro, Padded("-e%06lld", epoch));
+  const std::string micro = micro_step > 0 ? Format("-micro-%06ld", micro_step) : "";
+  return StrCat(Format("step-%012ld", step), micro, Format("-e%06ld", epoch));
 }
 
 std::optional<Generation> ParseGenerationName(std::string_view name) {

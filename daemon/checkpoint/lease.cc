@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <utility>
 #include <vector>
 
@@ -25,11 +24,7 @@ constexpr std::size_t kMaxClaimBytes = 8192;  // may contain a path
 constexpr std::string_view kBack = "\nback ";
 constexpr std::string_view kBegun = "\nbegun ";
 
-std::string ClaimName(std::int64_t epoch) {
-  char name[32];
-  std::snprintf(name, sizeof name, "%06lld", static_cast<long long>(epoch));
-  return StrCat(kPrefix, name);
-}
+std::string ClaimName(std::int64_t epoch) { return StrCat(kPrefix, Format("%06ld", epoch)); }
 
 // 0 for other names.
 std::int64_t ClaimedEpoch(std::string_view name) {

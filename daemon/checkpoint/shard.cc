@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstring>
 
 #include "collectives/base/files.h"
@@ -186,10 +185,7 @@ ShardIdentity MakeShardIdentity(const Manifest& manifest, std::int64_t rank) {
 }
 
 std::string ShardName(std::int64_t rank, std::int64_t world) {
-  char name[64];
-  std::snprintf(name, sizeof name, "shard-%05lld-of-%05lld.bin", static_cast<long long>(rank),
-                static_cast<long long>(world));
-  return name;
+  return Format("shard-%05ld-of-%05ld.bin", rank, world);
 }
 
 std::uint64_t ShardBytes(const ShardIdentity& identity) {

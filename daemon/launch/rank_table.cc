@@ -1,7 +1,6 @@
 #include "daemon/launch/rank_table.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <functional>
 #include <map>
 #include <set>
@@ -24,9 +23,7 @@ struct Column {
 };
 
 std::string Gibibytes(std::int64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f GiB", static_cast<double>(bytes) / (1 << 30));
-  return text;
+  return Format("%.1f GiB", static_cast<double>(bytes) / (1 << 30));
 }
 
 std::string Gpu(const RankReport& report) {

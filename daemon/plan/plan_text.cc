@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iomanip>
 #include <span>
-#include <sstream>
 #include <vector>
 
 #include "collectives/base/strings.h"
@@ -28,33 +26,18 @@ std::string Cell(const std::string& text, std::size_t width) {
   return StrCat(" ", Right(text, width - 1));
 }
 
-std::string Fixed(double value, int digits) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(digits) << value;
-  return std::move(out).str();
-}
-
 // "1 node", "30 nodes".
 std::string Counted(std::int64_t count, std::string_view what) {
   return StrCat(count, " ", what, count == 1 ? "" : "s");
 }
 
 // "98.46 %", "100 %".
-std::string Percent(double ratio) {
-  return ratio == 1 ? "100 %" : StrCat(Fixed(100 * ratio, 2), " %");
-}
+std::string Percent(double ratio) { return ratio == 1 ? "100 %" : Format("%.2f %%", 100 * ratio); }
 
 // "0 %", "+1.56 %", "-21.88 %"; more digits for an error that would be shown as 0.
 std::string ErrorPercent(double ratio) {
   if (ratio == 0) return "0 %";
-  std::ostringstream out;
-  out << std::showpos;
-  if (std::abs(ratio) < 5e-5) {
-    out << std::setprecision(1) << std::scientific << 100 * ratio;
-  } else {
-    out << std::fixed << std::setprecision(2) << 100 * ratio;
-  }
-  return std::move(out).str() + " %";
+  return Format(std::abs(ratio) < 5e-5 ? "%+.1e %%" : "%+.2f %%", 100 * ratio);
 }
 
 std::string_view Mark(Origin origin) {
@@ -152,8 +135,8 @@ std::string Balance(const Plan& plan) {
   const double equal = plan.equal_loads_time();
   return PlanField("time", StrCat(slowest, " = largest samples / speed of a rank; idle share ",
                                   Percent(1 - plan.balance_ratio()))) +
-         PlanField("", StrCat("equal loads: ", equal, ", so a gain of ", Fixed(equal / slowest, 2),
-                              " x"));
+         PlanField("", StrCat("equal loads: ", equal, ", so a gain of ",
+                              Format("%.2f", equal / slowest), " x"));
 }
 
 std::string Decision(const Plan& plan) {
@@ -193,7 +176,7 @@ std::string Row(const std::string& label, const Plan& plan, double error, double
   }
   return StrCat("  ", Left(label, 29), Cell(StrCat(plan.accum_steps()), 5),
                 Cell(StrCat(plan.effective_batch()), 9), Cell(ErrorPercent(error), 11),
-                Cell(Fixed(cost, 2), 7), "  ", loads, "\n");
+                Cell(Format("%.2f", cost), 7), "  ", loads, "\n");
 }
 std::string Row(const std::string& label, const Alternative& other) {
   return Row(label, other.plan, other.error_ratio, other.cost_ratio);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 
 #include "collectives/base/strings.h"
 
@@ -23,9 +22,7 @@ std::optional<AttemptName> ParseAttemptName(std::string_view name) {
 }
 
 std::string FormatAttemptName(int number, std::string_view job) {
-  char digits[16];
-  std::snprintf(digits, sizeof(digits), "%03d", number);
-  return StrCat(digits, "-", job);
+  return StrCat(Format("%03d-", number), job);
 }
 
 }  // namespace gaccd

@@ -48,7 +48,7 @@ bool IsAlive(const OwnerName& owner) {
   return start == 0 || start == owner.started;  // 0: not available in /proc
 }
 
-std::string Format(const OwnerName& owner) {
+std::string OwnerLine(const OwnerName& owner) {
   return StrCat("job ", owner.job, "\nattempt ", owner.attempt, "\nstep ", owner.step, "\nhost ",
                 owner.host, "\npid ", owner.pid, "\nstarted ", owner.started, "\n");
 }
@@ -173,7 +173,7 @@ Result<FolderOwner> FolderOwner::TryOnce(const std::string& run_dir, const Owner
     return gone;
   }
   if (::ftruncate(file.get(), 0) != 0) return ErrnoStatus("cannot write", path);
-  std::string mine = Format(me);
+  std::string mine = OwnerLine(me);
   GACCD_RETURN_IF_ERROR(WriteAll(file.get(), mine, path));
   return FolderOwner(run_dir, std::move(folder), std::move(file), std::move(mine));
 }

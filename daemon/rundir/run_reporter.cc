@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <optional>
 #include <sstream>
@@ -24,9 +23,7 @@ namespace {
 
 Result<std::unique_ptr<EventLog>> OpenOwnEvents(const std::string& attempt_dir, int rank,
                                                 unsigned mode) {
-  char name[32];
-  std::snprintf(name, sizeof(name), "/ev/r%05d.jsonl", rank);
-  std::string path = attempt_dir + name;
+  std::string path = attempt_dir + Format("/ev/r%05d.jsonl", rank);
   GACCD_ASSIGN_OR_RETURN(FileDescriptor file, OpenFile(path, O_WRONLY | O_APPEND | O_CREAT, mode));
   return EventLog::Start(std::move(file), std::move(path), mode);
 }

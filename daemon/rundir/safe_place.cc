@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <functional>
 #include <string_view>
 #include <utility>
@@ -31,11 +30,7 @@ std::string UserName(uid_t user) {
   return entry.pw_name;
 }
 
-std::string ModeText(mode_t mode) {
-  std::array<char, 16> text{};
-  std::snprintf(text.data(), text.size(), "%04o", static_cast<unsigned>(mode & 07777));
-  return text.data();
-}
+std::string ModeText(mode_t mode) { return Format("%04o", mode & 07777); }
 
 Status CheckFolder(const std::string& path, const struct stat& info) {
   if (S_ISLNK(info.st_mode)) {

@@ -186,9 +186,7 @@ void AddCause(const std::vector<Suspect>& origins,
 }  // namespace
 
 std::string CrashPath(const std::string& attempt_dir, int rank) {
-  char number[16];
-  std::snprintf(number, sizeof(number), "r%05d", rank);
-  return StrCat(attempt_dir, "/crash/", number, ".json");
+  return attempt_dir + Format("/crash/r%05d.json", rank);
 }
 
 bool IsFailure(const Status& outcome) {

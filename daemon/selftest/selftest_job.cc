@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <mutex>
 #include <type_traits>
@@ -403,9 +402,7 @@ std::string JobSelftestText(const JobSelftest& test) {
              test.has_statistics ? " and running statistics" : "",
              " of the first update against one big batch on one rank: |g - g_ref| / |g_ref|\n\n");
   const auto add = [&](const std::string& name, double deviation, const char* verdict) {
-    char line[96];
-    std::snprintf(line, sizeof line, "  %-24s %.1e %s\n", name.c_str(), deviation, verdict);
-    text += line;
+    text += Format("  %-24s %.1e %s\n", name.c_str(), deviation, verdict);
   };
   add("rounding", test.rounding, "one rank, two micro-batches");
   add("gaccd", test.right, test.right <= test.tolerance() ? "ok" : "BAD");

@@ -1,6 +1,4 @@
 // The results of a selftest as text and JSON.
-#include <cstdio>
-
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
 #include "daemon/selftest/selftest.h"
@@ -10,11 +8,9 @@ namespace {
 
 // has_effect: the mistake changes the gradient. shows: by more than rounding, so it must be caught.
 std::string Cell(double deviation, double tolerance, bool has_effect, bool shows) {
-  char text[32];
   if (!has_effect) return "no effect";
   const char* verdict = deviation > tolerance ? "caught" : shows ? "MISSED" : "small";
-  std::snprintf(text, sizeof text, "%.1e %s", deviation, verdict);
-  return text;
+  return Format("%.1e %s", deviation, verdict);
 }
 
 }  // namespace
@@ -54,13 +50,10 @@ std::string SelftestText(const PlanRequest& request, const std::vector<SelftestC
   bool passed = true;
   double tolerance = 0;
   for (const SelftestCase& test : cases) {
-    char line[200];
-    std::snprintf(
-        line, sizeof line, "  %-8s %5lld %8lld  %.1e %-3s %-15s %-23s %.1e %-3s %s\n",
-        std::string(Name(test.plan.request().rounding)).c_str(),
-        static_cast<long long>(test.plan.accum_steps()),
-        static_cast<long long>(test.plan.effective_batch()), test.right,
-        test.right <= test.tolerance() ? "ok" : "BAD",
+    text += Format(
+        "  %-8s %5ld %8ld  %.1e %-3s %-15s %-23s %.1e %-3s %s\n",
+        std::string(Name(test.plan.request().rounding)).c_str(), test.plan.accum_steps(),
+        test.plan.effective_batch(), test.right, test.right <= test.tolerance() ? "ok" : "BAD",
         Cell(test.mean_of_means, test.tolerance(), test.mean_of_means_error() > 0,
              test.mean_of_means_shows())
             .c_str(),
@@ -68,17 +61,14 @@ std::string SelftestText(const PlanRequest& request, const std::vector<SelftestC
         test.tokens <= test.tolerance() ? "ok" : "BAD",
         Cell(test.rank_means, test.tolerance(), test.rank_means_error > 0, test.rank_means_show())
             .c_str());
-    text += line;
     passed = passed && test.passed();
     tolerance = std::max(tolerance, test.tolerance());
   }
   if (!passed) return text + "\nselftest FAILED\n";
-  char verdict[100];
-  std::snprintf(verdict, sizeof verdict,
-                "\nselftest passed: every mode is right to %.2g, every mistake that has an effect "
-                "is caught\n",
-                tolerance);
-  return text + verdict;
+  return text + Format(
+                    "\nselftest passed: every mode is right to %.2g, every mistake that has an "
+                    "effect is caught\n",
+                    tolerance);
 }
 
 }  // namespace gaccd

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
@@ -18,15 +17,8 @@ constexpr std::int64_t kMax = 65'535;  // SLURM's limit
 constexpr std::int64_t kResolution = 60;
 constexpr double kMaxMeasured = 10'000;  // larger times are from damaged events
 
-std::string Seconds(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.3g s", value);
-  return text;
-}
-
 std::string Measured(const MeasuredTimes& times) {
-  return StrCat("an update of ", Seconds(times.update_p99_s), " (p99) and a save of ",
-                Seconds(times.save_s));
+  return Format("an update of %.3g s (p99) and a save of %.3g s", times.update_p99_s, times.save_s);
 }
 
 // A number with 1 to `max_digits` digits; sets *good to false if `text` is not one.

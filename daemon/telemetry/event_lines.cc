@@ -1,7 +1,6 @@
 #include "daemon/telemetry/event_lines.h"
 
 #include <cmath>
-#include <cstdio>
 
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/progress.h"
@@ -11,28 +10,18 @@ namespace {
 
 // With `digits` decimals, or in scientific notation if very small or large.
 std::string RoundedText(double value, int digits) {
-  char text[32];
   const double size = std::abs(value);
   const bool plain = value == 0 || (1e-3 <= size && size < 1e12);
-  std::snprintf(text, sizeof(text), plain ? "%.*f" : "%.*g", plain ? digits : 4,
-                WithoutNanSign(value));
-  return text;
+  return Format(plain ? "%.*f" : "%.*g", plain ? digits : 4, WithoutNanSign(value));
 }
 
 std::string LossText(double loss) { return RoundedText(loss, 6); }
 
 // "mean of 51234 tokens".
 std::string MeanText(double divisor, std::string_view unit) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.10g", divisor);
+  const std::string text = Format("%.10g", divisor);
   if (unit == "weights") return StrCat("weighted mean; the weights sum to ", text);
   return StrCat("mean of ", text, " ", unit);
-}
-
-std::string LearningRateText(double lr) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.3g", lr);
-  return text;
 }
 
 }  // namespace
@@ -44,8 +33,8 @@ std::string StepLine(const StepRecord& step, double samples_per_s, double elapse
       StrCat(place, ", loss is ", LossText(step.loss),
              step.unit == "samples" ? "" : " (" + MeanText(step.divisor, step.unit) + ")");
   if (step.skipped) return start + ", update skipped: the gradient is not finite";
-  return StrCat(start, ", lr ", LearningRateText(step.lr), ", ", RateText(samples_per_s),
-                " samples/s, ", DurationText(elapsed_s));
+  return StrCat(start, Format(", lr %.3g, ", step.lr), RateText(samples_per_s), " samples/s, ",
+                DurationText(elapsed_s));
 }
 
 std::string EventLine(const EvalRecord& eval) {
@@ -74,10 +63,9 @@ std::string EventLine(const ResumeRecord& resume) {
 }
 
 std::string EventLine(const RebalanceRecord& change) {
-  char gain[32];
-  std::snprintf(gain, sizeof(gain), "%.2f", change.gain_ratio);
-  return StrCat("loads after update ", change.step, ": an update should become ", gain,
-                " times as fast; ", change.loads_before, " -> ", change.loads);
+  return StrCat("loads after update ", change.step, ": an update should become ",
+                Format("%.2f", change.gain_ratio), " times as fast; ", change.loads_before, " -> ",
+                change.loads);
 }
 
 std::string EventLine(const TargetRecord& change) {
@@ -91,11 +79,10 @@ std::string EventLine(const NoiseScaleRecord& noise) {
   const std::string start = StrCat("noise scale after update ", noise.step, ": ");
   const std::string end = StrCat(" (mean of ", noise.measured, " measurements)");
   if (!noise.noise_scale) return start + "too noisy to tell yet" + end;
-  char samples[32];
-  std::snprintf(samples, sizeof(samples), "%.3g", *noise.noise_scale);
   const bool larger = *noise.noise_scale > static_cast<double>(noise.target);
-  return StrCat(start, samples, " samples, the effective batch is ", noise.target,
-                ": a larger one ", larger ? "saves updates" : "saves few updates", end);
+  return StrCat(start, Format("%.3g", *noise.noise_scale), " samples, the effective batch is ",
+                noise.target, ": a larger one ", larger ? "saves updates" : "saves few updates",
+                end);
 }
 
 }  // namespace gaccd

@@ -2,9 +2,9 @@
 
 #include <sys/time.h>
 
-#include <cstdio>
 #include <ctime>
 
+#include "collectives/base/strings.h"
 #include "daemon/config/plan_proto.h"
 #include "daemon/plan/load_groups.h"
 #include "daemon/telemetry/eval_events.h"
@@ -25,11 +25,8 @@ std::string Timestamp() {
   ::gettimeofday(&now, nullptr);
   std::tm utc{};
   ::gmtime_r(&now.tv_sec, &utc);
-  char text[64];
-  std::snprintf(text, sizeof(text), "%04d-%02d-%02dT%02d:%02d:%02d.%06ldZ", utc.tm_year + 1900,
-                utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
-                static_cast<long>(now.tv_usec));
-  return text;
+  return Format("%04d-%02d-%02dT%02d:%02d:%02d.%06ldZ", utc.tm_year + 1900, utc.tm_mon + 1,
+                utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, now.tv_usec);
 }
 
 JsonObject MakeEnvelope(const RunIdentity& who, const LineStamp& stamp, const char* event) {

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdio>
 #include <iomanip>
 #include <memory>
 #include <mutex>
@@ -98,12 +97,10 @@ void ToStderr(std::string_view message, const std::source_location& where) {
 
 // "r00017.gaccd.INFO.20261120-030405.4711"
 std::string FileName(int rank) {
-  char number[16];
-  std::snprintf(number, sizeof(number), "r%05d", rank);
   const std::string now = Timestamp();  // 2026-11-20T03:04:05.123456Z
   const auto part = [&](std::size_t at, std::size_t size) { return now.substr(at, size); };
-  return StrCat(number, ".gaccd.INFO.", part(0, 4), part(5, 2), part(8, 2), "-", part(11, 2),
-                part(14, 2), part(17, 2), ".", ::getpid());
+  return StrCat(Format("r%05d.gaccd.INFO.", rank), part(0, 4), part(5, 2), part(8, 2), "-",
+                part(11, 2), part(14, 2), part(17, 2), ".", ::getpid());
 }
 
 // Best effort: the link is a convenience.

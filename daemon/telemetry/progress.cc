@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "collectives/base/strings.h"
 
@@ -13,13 +12,6 @@ constexpr std::chrono::milliseconds kRedraw{100};
 constexpr int kLongestBar = 40;
 constexpr int kShortestBar = 8;
 constexpr std::string_view kEraseLine = "\r\x1b[K";
-
-template <typename... Args>
-std::string Format(const char* format, Args... args) {
-  char text[96];
-  std::snprintf(text, sizeof(text), format, args...);
-  return text;
-}
 
 double Share(const ProgressState& state) {
   if (state.steps_total <= 0) return 0;
@@ -57,9 +49,7 @@ std::string RateText(double rate) {
   double value = rate / 1e3;
   for (; value >= 999.5 && units.size() > 1; units.remove_prefix(1)) value /= 1e3;
   const int digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.*f%c", digits, value, units[0]);
-  return text;
+  return Format("%.*f%c", digits, value, units[0]);
 }
 
 std::string ProgressLine(const ProgressState& state, int columns, bool utf8) {

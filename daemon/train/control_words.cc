@@ -1,7 +1,6 @@
 #include "daemon/train/control_words.h"
 
 #include <chrono>
-#include <cstdio>
 #include <string>
 
 #include "collectives/base/strings.h"
@@ -13,13 +12,11 @@ namespace {
 // "slow rank: rank 3 on n2 costs 43 % of the time: the others waited for it for 12.5 of the last
 // 29.1 s (100 updates), most of it in compute".
 std::string Describe(const TimeLost& lost, const Straggler& rank, const std::string& host) {
-  char share[96];
-  std::snprintf(share, sizeof share,
-                "%.0f %% of the time: the others waited for it for %.1f of the last %.1f s",
-                100 * lost.lost_s / lost.total_s, lost.lost_s, lost.total_s);
   return StrCat(
-      "slow rank: rank ", rank.rank, " on ", host, " costs ", share, " (", lost.updates,
-      " updates), most of it ",
+      "slow rank: rank ", rank.rank, " on ", host,
+      Format(" costs %.0f %% of the time: the others waited for it for %.1f of the last %.1f s (",
+             100 * lost.lost_s / lost.total_s, lost.lost_s, lost.total_s),
+      lost.updates, " updates), most of it ",
       lost.phase == "stopped" ? "stopped, or without a core to run on" : StrCat("in ", lost.phase));
 }
 

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <thread>
 #include <utility>
 
@@ -29,11 +28,7 @@ bool IsFailedWrite(const Status& saved) {
   return !saved.ok() && (saved.kind() == ErrorKind::kIo || saved.kind() == ErrorKind::kConfig);
 }
 
-std::string Milliseconds(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f ms", seconds * 1e3);
-  return text;
-}
+std::string Milliseconds(double seconds) { return Format("%.1f ms", seconds * 1e3); }
 
 // For the last rank, whose part of each buffer is the largest and never empty.
 double PartialUpdateRatio(std::vector<BufferSpec> buffers, const FlatLayout& layout, int ranks) {

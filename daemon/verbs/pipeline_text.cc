@@ -17,11 +17,7 @@ namespace {
 
 constexpr std::size_t kShownActions = 12;
 
-std::string Percent(double ratio) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(1) << 100 * ratio << " %";
-  return std::move(out).str();
-}
+std::string Percent(double ratio) { return Format("%.1f %%", 100 * ratio); }
 
 std::int64_t CountParameters(const FlatLayout& layout, const ShardPart& part) {
   std::int64_t sum = 0;

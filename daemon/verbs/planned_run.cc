@@ -1,9 +1,7 @@
 #include "daemon/verbs/planned_run.h"
 
 #include <algorithm>
-#include <iomanip>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -162,12 +160,10 @@ std::string MemoryText(const Job& job, const Model& model, const Plan& plan, con
                                : "activations; without program, data, batches and checkpoints");
   if (!needs.other) return text;
   const UpdateCost cost = ComputeUpdateCost(model);
-  std::ostringstream factor;
-  factor << std::fixed << std::setprecision(2)
-         << RelativeTime(*needs.other, cost) / RelativeTime(plan, cost);
+  const double factor = RelativeTime(*needs.other, cost) / RelativeTime(plan, cost);
   text += PlanField("recompute", StrCat(Name(plan.request().recompute), "; ",
                                         needs.OtherText(DeviceBytes(needs.other_memory, job))));
-  return text + PlanField("", StrCat("in ", factor.str(), " x the time, predicted"));
+  return text + PlanField("", Format("in %.2f x the time, predicted", factor));
 }
 
 Status AddRun(const Job& job, const Plan& plan, const Flags& flags, std::string* text) {

@@ -59,9 +59,7 @@ HubAddress MakeHubAddress(const HubNotice& notice, bool same_machine) {
 
 // The second number in /proc/self/task/N/schedstat: nanoseconds ready to run without a core.
 std::uint32_t StarvedMillis(int thread) {
-  std::array<char, 64> path{};
-  std::snprintf(path.data(), path.size(), "/proc/self/task/%d/schedstat", thread);
-  std::FILE* const file = std::fopen(path.data(), "re");
+  std::FILE* const file = std::fopen(Format("/proc/self/task/%d/schedstat", thread).c_str(), "re");
   if (file == nullptr) return 0;
   unsigned long long ran = 0;
   unsigned long long waited = 0;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <string_view>
 
 #include "collectives/base/strings.h"
@@ -16,9 +15,7 @@ std::string Size(std::int64_t bytes) {
   auto value = static_cast<double>(bytes);
   std::size_t unit = 0;
   for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
-  std::array<char, 32> text{};
-  (void)std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f" : "%.1f", value);
-  return StrCat(text.data(), " ", kUnits[unit]);
+  return StrCat(Format(unit == 0 ? "%.0f " : "%.1f ", value), kUnits[unit]);
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cctype>
 #include <cstdint>
-#include <cstdio>
 #include <optional>
 #include <span>
 
@@ -49,10 +48,9 @@ std::string NamePart(std::string_view text) {
 }
 
 std::string FileName(const Event& first) {
-  char start[32];
-  std::snprintf(start, sizeof(start), "%010lld",
-                static_cast<long long>(SecondsSinceEpoch(first.at)));
-  return StrCat("events.out.tfevents.", start, ".", NamePart(first.Text("host")), ".gaccd");
+  const auto start = static_cast<std::int64_t>(SecondsSinceEpoch(first.at));
+  return StrCat(Format("events.out.tfevents.%010ld.", start), NamePart(first.Text("host")),
+                ".gaccd");
 }
 
 // Creates the file of one attempt.

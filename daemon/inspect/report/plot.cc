@@ -3,9 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <span>
 
@@ -42,11 +40,7 @@ AxisScale ScaleFor(double low, double high) {
   return {.low = low >= 0 && low - margin < 0 ? 0 : low - margin, .high = high + margin};
 }
 
-std::string FormatNumber(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.4g", value);
-  return text.data();
-}
+std::string FormatNumber(double value) { return Format("%.4g", value); }
 
 // "1,228,800"
 std::string FormatCount(std::int64_t count) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <vector>
 
 #include "collectives/base/strings.h"
@@ -19,18 +18,11 @@ std::string Row(std::string_view name, const std::string& value) {
   return StrCat(row, " ", value, "\n");
 }
 
-std::string Short(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.6g", value);
-  return text.data();
-}
+std::string Short(double value) { return Format("%.6g", value); }
 
 std::string Rate(double samples_per_s) {
-  std::array<char, 32> text{};
   const bool large = samples_per_s >= 10'000;
-  std::snprintf(text.data(), text.size(), large ? "%.1fk" : "%.0f",
-                large ? samples_per_s / 1000 : samples_per_s);
-  return text.data();
+  return Format(large ? "%.1fk" : "%.0f", large ? samples_per_s / 1000 : samples_per_s);
 }
 
 std::string Ago(double seconds) { return StrCat(DurationText(seconds), " ago"); }
