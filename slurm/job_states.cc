@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <chrono>
-#include <sstream>
 #include <vector>
 
 #include "collectives/base/strings.h"
@@ -24,16 +23,14 @@ bool IsPlain(const std::string& text) {
 
 // Lines "raw|shown|STATE ...|more", one per job. Adds each job to `jobs` under both ids.
 void Parse(std::string_view text, std::string JobState::*more, JobStates* jobs) {
-  std::istringstream lines{std::string(text)};
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream fields(line);
-    std::string raw;
-    std::string shown;
+  for (const std::string& line : Split(text, '\n')) {
+    std::vector<std::string> fields = Split(line, '|');
+    fields.resize(4);
+    const std::string& raw = fields[0];
+    const std::string& shown = fields[1];
     JobState job;
-    std::getline(fields, raw, '|');
-    std::getline(fields, shown, '|');
-    std::getline(fields, job.state, '|');
-    std::getline(fields, job.*more, '|');
+    job.state = fields[2];
+    job.*more = fields[3];
     job.state.erase(std::min(job.state.find(' '), job.state.size()));  // "CANCELLED by 1000"
     // "launch failed requeued held"
     std::ranges::replace(job.*more, ' ', '_');
@@ -45,16 +42,10 @@ void Parse(std::string_view text, std::string JobState::*more, JobStates* jobs) 
   }
 }
 
-std::string Join(std::span<const std::string> ids) {
-  std::string list;
-  for (const std::string& id : ids) list += StrCat(list.empty() ? "" : ",", id);
-  return list;
-}
-
 // false: no response. squeue fails for a single unknown job; that counts as a response.
 bool AskSqueue(std::span<const std::string> ids, JobStates* jobs) {
   const auto said = RunProgram({"squeue", "--noheader", "--array", "--states=all",
-                                StrCat("--format=", kSqueueFormat), "--jobs=" + Join(ids)},
+                                StrCat("--format=", kSqueueFormat), "--jobs=" + Join(ids, ",")},
                                "", kPatience);
   if (!said.ok()) return false;
   ParseSqueue(said->out, jobs);
@@ -63,7 +54,7 @@ bool AskSqueue(std::span<const std::string> ids, JobStates* jobs) {
 
 void AskSacct(std::span<const std::string> ids, JobStates* jobs) {
   const auto said = RunProgram({"sacct", "--noheader", "--parsable2", "--allocations",
-                                StrCat("--format=", kSacctFormat), "--jobs=" + Join(ids)},
+                                StrCat("--format=", kSacctFormat), "--jobs=" + Join(ids, ",")},
                                "", kPatience);
   if (said.ok() && said->exit == 0) ParseSacct(said->out, jobs);
 }

@@ -103,10 +103,10 @@ std::optional<SharedMemory> FreeSharedMemory(const std::string& root) {
     const std::size_t first = line.find(':');
     const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;
-    const std::string kinds = StrCat(",", line.substr(first + 1, second - first - 1), ",");
+    const std::string kinds = line.substr(first + 1, second - first - 1);
     const std::string group = line.substr(second + 1);
-    if (kinds == ",,") LimitByGroups(version_2, group, &memory);
-    if (kinds.find(",memory,") != std::string::npos) LimitByGroups(version_1, group, &memory);
+    if (kinds.empty()) LimitByGroups(version_2, group, &memory);
+    if (HasPart(kinds, "memory")) LimitByGroups(version_1, group, &memory);
   }
   return memory;
 }

@@ -1,5 +1,6 @@
 #include "collectives/base/strings.h"
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <sstream>
@@ -20,6 +21,20 @@ std::string Format(const char* format, ...) {
   std::vsnprintf(text, sizeof text, format, values);
   va_end(values);
   return text;
+}
+
+std::vector<std::string> Split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    parts.emplace_back(text.substr(0, text.find(separator)));
+    text.remove_prefix(std::min(parts.back().size() + 1, text.size()));
+  }
+  return parts;
+}
+
+bool HasPart(std::string_view list, std::string_view part, char separator) {
+  return StrCat(separator, list, separator).find(StrCat(separator, part, separator)) !=
+         std::string::npos;
 }
 
 std::string Megabytes(std::int64_t bytes) {
@@ -76,6 +91,12 @@ std::string Printable(std::string_view text) {
     out += StrCat("... (", text.size() - kMaxPrintable, " more bytes)");
   }
   return out;
+}
+
+std::string PrintableLine(std::string_view text) {
+  std::string line(text);
+  std::ranges::replace(line, '\n', ' ');
+  return Printable(line);
 }
 
 }  // namespace gaccd

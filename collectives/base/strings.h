@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 namespace gaccd {
 
@@ -58,6 +59,20 @@ template <typename... Args>
 // printf(3), for numbers with a width or precision; at most 255 bytes.
 [[nodiscard, gnu::format(printf, 1, 2)]] std::string Format(const char* format, ...);
 
+// The parts between separators; an empty last part is omitted, as after the last newline.
+[[nodiscard]] std::vector<std::string> Split(std::string_view text, char separator);
+
+// Whether `part` is one of the parts of a list like "a,b".
+[[nodiscard]] bool HasPart(std::string_view list, std::string_view part, char separator = ',');
+
+// "a, b, c", each printed by operator<<.
+template <typename List>
+[[nodiscard]] std::string Join(const List& parts, std::string_view separator) {
+  std::string text;
+  for (const auto& part : parts) text += StrCat(text.empty() ? "" : separator, part);
+  return text;
+}
+
 // Removes the byte order mark, which Windows programs write at the start of UTF-8 files.
 [[nodiscard]] inline std::string_view WithoutByteOrderMark(std::string_view text) {
   return text.substr(text.starts_with("\xEF\xBB\xBF") ? 3 : 0);
@@ -72,5 +87,7 @@ inline constexpr std::size_t kMaxPrintable = 16'384;  // bytes
 // the cursor or hide text. Lines after the first are indented, control characters and invalid UTF-8
 // are shown as \x1b, and text longer than kMaxPrintable is truncated.
 [[nodiscard]] std::string Printable(std::string_view text);
+// The same with spaces instead of newlines.
+[[nodiscard]] std::string PrintableLine(std::string_view text);
 
 }  // namespace gaccd

@@ -287,9 +287,7 @@ Status NcclCommunicator::FindPartFailure() const {
     const auto watch = part.watch.lock();
     const Status failed = watch == nullptr ? Status::Ok() : watch->failure();
     if (failed.ok()) continue;
-    std::string ranks;
-    for (const int rank : part.ranks) ranks += StrCat(ranks.empty() ? "" : ", ", rank);
-    return {failed.kind(), StrCat("the communicator of ranks ", ranks,
+    return {failed.kind(), StrCat("the communicator of ranks ", Join(part.ranks, ", "),
                                   " (renumbered from 0 below): ", failed.message())};
   }
   return Status::Ok();

@@ -123,13 +123,11 @@ std::string NamesText(const std::vector<Generation>& all) {
 
 std::vector<Generation> ParseNames(std::string_view text) {
   std::vector<Generation> all;
-  while (!text.empty()) {
-    const std::size_t end = text.find('\n');
-    if (auto one = ParseGenerationName(text.substr(1, end - 1))) {
-      one->committed = text.front() == '+';
+  for (const std::string& line : Split(text, '\n')) {
+    if (auto one = ParseGenerationName(line.substr(1))) {
+      one->committed = line.front() == '+';
       all.push_back(*one);
     }
-    text.remove_prefix(end + 1);
   }
   return all;
 }

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "collectives/base/files.h"
@@ -166,8 +165,7 @@ class Splitter {
 
   Status AddFlagFiles(const std::string& paths, const std::string& where) {
     if (paths.empty()) return {ErrorKind::kUsage, StrCat(where, "--flagfile needs a value")};
-    std::istringstream list(paths);
-    for (std::string path; std::getline(list, path, ',');) {
+    for (const std::string& path : Split(paths, ',')) {
       GACCD_RETURN_IF_ERROR(AddFlagFile(path, where));
     }
     return {};
@@ -181,9 +179,8 @@ class Splitter {
     Result<std::string> text = ReadFlagFile(path);
     if (!text.ok()) return text.status().WithContext(StrCat(where, "--flagfile"));
     ++open_files_;
-    std::istringstream lines(*text);
     int number = 0;
-    for (std::string line; std::getline(lines, line);) {
+    for (const std::string& line : Split(*text, '\n')) {
       const std::string here = StrCat(path, ":", ++number, ": ");
       const std::string_view content = Trimmed(number == 1 ? WithoutByteOrderMark(line) : line);
       if (content.empty() || content[0] == '#') continue;
@@ -255,9 +252,7 @@ std::string Suggestion(std::string_view text, std::span<const std::string_view> 
   }
   if (!nearest.empty()) return StrCat(" (did you mean ", nearest, "?)");
   if (related.empty() || related.size() > kMaxWords) return {};
-  std::string list;
-  for (const std::string_view one : related) list += StrCat(list.empty() ? "" : " or ", one);
-  return StrCat(" (did you mean ", list, "?)");
+  return StrCat(" (did you mean ", Join(related, " or "), "?)");
 }
 
 Result<Arguments> SplitArguments(std::span<const char* const> args,

@@ -3,7 +3,6 @@
 #include <gflags/gflags.h>
 
 #include <algorithm>
-#include <sstream>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -64,8 +63,8 @@ bool IsSwept(const FlagValue& flag, bool array) {
 // "optimizer.lr", "0.1,0.01"
 Status StoreSweep(const std::string& path, const std::string& values, Flags& flags) {
   SweptField swept{.path = path};
-  std::istringstream list(values + ",");  // so that an empty last value is read, and rejected
-  for (std::string value; std::getline(list, value, ',');) {
+  // The comma: so that an empty last value is read, and rejected.
+  for (const std::string& value : Split(values + ",", ',')) {
     proto::Job any;
     GACCD_RETURN_IF_ERROR(SetField(any, path, value, ListElement::kAny));
     swept.values.push_back(value);

@@ -4,9 +4,9 @@
 #include <google/protobuf/message.h>
 
 #include <limits>
-#include <sstream>
 
 #include "collectives/base/number_text.h"
+#include "collectives/base/strings.h"
 
 namespace gaccd {
 namespace {
@@ -59,9 +59,7 @@ void JsonObject::Text(std::string_view key, std::string_view value, std::size_t 
 }
 
 void JsonObject::List(std::string_view key, const std::vector<int>& values, std::size_t limit) {
-  std::string text;
-  for (const int value : values) text += StrCat(text.empty() ? "" : ",", value);
-  Text(key, text, limit);
+  Text(key, Join(values, ","), limit);
 }
 
 bool JsonFields::operator()(std::string_view key, double& value) {
@@ -78,8 +76,7 @@ bool JsonFields::operator()(std::string_view key, std::string& value) {
 void JsonFields::List(std::string_view key, std::vector<int>& values, std::size_t limit) {
   std::string text;
   Text(key, text, limit);
-  std::istringstream in(text);
-  for (std::string word; std::getline(in, word, ',');) {
+  for (const std::string& word : Split(text, ',')) {
     const auto value = ToNumber<int>(word);
     if (!value || *value < 0) break;
     values.push_back(*value);

@@ -50,10 +50,11 @@ constexpr std::size_t kColumns = 100;
 // SKIP_UPDATE: SkipUpdate. A part with a digit is unchanged: BF16.
 std::string CamelCase(const std::string& name) {
   std::string text;
-  std::istringstream parts(name);
-  for (std::string part; std::getline(parts, part, '_'); text += part) {
-    if (part.find_first_of("0123456789") != std::string::npos) continue;
-    for (char& c : std::span(part).subspan(1)) c = static_cast<char>(std::tolower(c));
+  for (std::string part : Split(name, '_')) {
+    if (part.find_first_of("0123456789") == std::string::npos) {
+      for (char& c : std::span(part).subspan(1)) c = static_cast<char>(std::tolower(c));
+    }
+    text += part;
   }
   return text;
 }

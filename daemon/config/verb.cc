@@ -345,9 +345,7 @@ std::span<const VerbRow> VerbTable() { return kVerbs; }
 
 const VerbRow& GetVerbRow(Verb verb) { return kVerbs[static_cast<std::size_t>(verb)]; }
 
-bool HasWord(std::string_view list, std::string_view word) {
-  return StrCat(" ", list, " ").find(StrCat(" ", word, " ")) != std::string::npos;
-}
+bool HasWord(std::string_view list, std::string_view word) { return HasPart(list, word, ' '); }
 
 std::string ListFormats(OutputFormat first, OutputFormat last) {
   std::string list;
@@ -360,14 +358,12 @@ std::string ListFormats(OutputFormat first, OutputFormat last) {
 
 Result<Verb> ParseVerb(std::string_view word) {
   std::vector<std::string_view> names;
-  std::string list;
   for (const VerbRow& row : kVerbs) {
     if (row.name == word) return row.verb;
     names.push_back(row.name);
-    list += StrCat(list.empty() ? "" : ", ", row.name);
   }
   return Status(ErrorKind::kUsage, StrCat("unknown verb '", word, "'", Suggestion(word, names),
-                                          "; the verbs are ", list));
+                                          "; the verbs are ", Join(names, ", ")));
 }
 
 Verb DefaultVerb(const Environment& environment) {

@@ -98,8 +98,7 @@ std::string NodeShare::Text() const {
 
 NodeShare NodeShare::Follower(std::string_view text, TickFunction tick) {
   NodeShare share(/*is_leader=*/false, std::move(tick));
-  std::istringstream lines{std::string(text)};
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : Split(text, '\n')) {
     std::istringstream words(line);
     std::string kind;
     words >> kind;

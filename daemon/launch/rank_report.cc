@@ -119,11 +119,9 @@ std::string EncodeReport(const RankReport& report) {
 
 RankReport DecodeReport(std::string_view text) {
   RankReport report;
-  while (!text.empty()) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
+  for (const std::string& line : Split(text, '\n')) {
     const std::size_t equals = line.find('=');
-    if (equals == std::string_view::npos) continue;
+    if (equals == std::string::npos) continue;
     ForEachField(report, [&](std::string_view name, auto& value) {
       if (name == line.substr(0, equals)) Read(line.substr(equals + 1), value);
     });

@@ -146,9 +146,7 @@ SampleSpec Resnet::ExampleSample() const {
 }
 
 std::string Resnet::Describe() const {
-  std::string blocks;
-  for (const std::int64_t count : spec_.blocks) blocks += StrCat(blocks.empty() ? "" : " ", count);
-  return StrCat("resnet, ", blocks,
+  return StrCat("resnet, ", Join(spec_.blocks, " "),
                 spec_.block == ResnetBlock::kBottleneck ? " bottlenecks" : " basic blocks",
                 " of width ", spec_.width);
 }

@@ -131,10 +131,8 @@ Status Model::SetStage(std::vector<std::int64_t> blocks, std::size_t stage, bool
   GACCD_RETURN_IF_ERROR(RecordLoss(graph, For::kTraining, forward).status());
   const std::int64_t found = std::ssize(places_) + 1;
   if (std::reduce(blocks.begin(), blocks.end()) != found || std::ranges::min(blocks) < 1) {
-    std::string counts;
-    for (const std::int64_t count : blocks) counts += StrCat(counts.empty() ? "" : ", ", count);
     return {ErrorKind::kConfig, StrCat("pipeline: expected at least one block a stage, of ", found,
-                                       " blocks together, found ", counts)};
+                                       " blocks together, found ", Join(blocks, ", "))};
   }
   stage_ = PipelineStage{.stage = stage, .blocks = blocks};
   GACCD_ASSIGN_OR_RETURN(const StageUsers users, FindUsers(graph, forward.block_ends));

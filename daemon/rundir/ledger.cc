@@ -72,11 +72,8 @@ std::vector<LedgerEntry> ReadLedger(const std::string& path) {
   std::vector<LedgerEntry> entries;
   const Result<std::string> text = ReadLastLines(path);
   if (!text.ok()) return entries;
-  std::string_view rest = *text;
-  while (!rest.empty()) {
-    const std::size_t end = std::min(rest.find('\n'), rest.size());
-    if (auto entry = ParseEntry(rest.substr(0, end))) entries.push_back(*std::move(entry));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
+  for (const std::string& line : Split(*text, '\n')) {
+    if (auto entry = ParseEntry(line)) entries.push_back(*std::move(entry));
   }
   return entries;
 }

@@ -1,7 +1,6 @@
 #include "daemon/rundir/srun_errors.h"
 
-#include <algorithm>
-
+#include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {
@@ -11,13 +10,9 @@ std::string SrunErrors(std::string_view text) {
   constexpr int kMax = 4;
   std::string words;
   int found = 0;
-  text = text.substr(0, text.find("Job step aborted"));
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    const bool of_task = line.starts_with(kPrefix) && line.find(": task") != std::string_view::npos;
-    if (!of_task || line.find("Exited with exit code") != std::string_view::npos) continue;
+  for (const std::string& line : Split(text.substr(0, text.find("Job step aborted")), '\n')) {
+    const bool of_task = line.starts_with(kPrefix) && line.find(": task") != std::string::npos;
+    if (!of_task || line.find("Exited with exit code") != std::string::npos) continue;
     if (++found > kMax) continue;
     words += StrCat(found == 1 ? "" : "; ", Printable(line.substr(kPrefix.size())));
   }
@@ -25,13 +20,16 @@ std::string SrunErrors(std::string_view text) {
   return words;
 }
 
+std::string ReadSrunErrors(const std::string& attempt_dir) {
+  constexpr std::size_t kMaxBytes = 64 << 10;
+  const auto text = ReadStart(attempt_dir + "/srun.err", kMaxBytes);
+  return text.ok() ? PrintableLine(SrunErrors(*text)) : std::string();
+}
+
 std::string GaccdError(std::string_view text) {
   constexpr std::string_view kPrefix = "gaccd: ";
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (line.starts_with(kPrefix) && line.find("error (") != std::string_view::npos) {
+  for (const std::string& line : Split(text, '\n')) {
+    if (line.starts_with(kPrefix) && line.find("error (") != std::string::npos) {
       return Printable(line.substr(kPrefix.size()));
     }
   }

@@ -1,5 +1,4 @@
 // Extracts why ranks ended from stderr of srun and the ranks (<attempt>/srun.err, rank/r*.err).
-// Pure.
 #pragma once
 
 #include <string>
@@ -11,6 +10,8 @@ namespace gaccd {
 // up to "Job step aborted", after which srun itself kills the ranks. Omits ranks that exited by
 // themselves ("Exited with exit code 69"), as they report the reason. At most four. Empty: none.
 [[nodiscard]] std::string SrunErrors(std::string_view text);
+// SrunErrors() of <attempt>/srun.err.
+[[nodiscard]] std::string ReadSrunErrors(const std::string& attempt_dir);
 
 // "rank 5 on n2: error (data, exit 65): labels": the first final error of gaccd, without the
 // program name. Empty: none.

@@ -1,7 +1,5 @@
 #include "daemon/rundir/submissions.h"
 
-#include <sstream>
-
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
@@ -37,8 +35,7 @@ std::optional<Submission> NewestSubmission(const std::string& run_dir) {
   const auto text = ReadSmallFile(SubmissionsPath(run_dir), ErrorKind::kData);
   if (!text.ok()) return std::nullopt;
   std::optional<Submission> newest;
-  std::istringstream lines(*text);
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : Split(*text, '\n')) {
     if (auto one = ParseSubmission(line)) newest = std::move(one);
   }
   return newest;

@@ -16,8 +16,7 @@ using Fields = std::map<std::string, std::string>;
 // text: lines "PartitionName=main Default=YES PreemptMode=REQUEUE ...".
 std::vector<Fields> ParsePartitions(const std::string& text) {
   std::vector<Fields> partitions;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : Split(text, '\n')) {
     Fields fields;
     std::istringstream words(line);
     for (std::string word; words >> word;) {
@@ -36,8 +35,7 @@ std::vector<Fields> SelectPartitions(std::vector<Fields> known, std::string_view
   std::erase_if(known, [&](const Fields& one) {
     const auto is_default = one.find("Default");
     return names.empty() ? is_default == one.end() || is_default->second != "YES"
-                         : StrCat(",", names, ",").find(StrCat(",", PartitionName(one), ",")) ==
-                               std::string::npos;
+                         : !HasPart(names, PartitionName(one));
   });
   return known;
 }
@@ -92,8 +90,7 @@ std::string WhyNotStartable(const Fields& partition, const JobShape& job) {
 
 // The value in "AuthInfo    = cred_expire=30,socket=...", without leading spaces.
 std::string FindValue(const std::string& config, std::string_view key) {
-  std::istringstream lines(config);
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : Split(config, '\n')) {
     const std::size_t end = line.find('=');
     if (end == std::string::npos) continue;
     std::istringstream name(line.substr(0, end));
@@ -117,8 +114,7 @@ std::optional<std::int64_t> FindNumber(const std::string& list, const std::strin
 }
 
 bool ListsMpi(const std::string& list, std::string_view mpi) {
-  std::istringstream words(list);
-  for (std::string word; std::getline(words, word);) {
+  for (std::string word : Split(list, '\n')) {
     const std::size_t from = word.find_first_not_of(" \t");
     if (from == std::string::npos) continue;
     word.erase(0, from);
@@ -126,11 +122,7 @@ bool ListsMpi(const std::string& list, std::string_view mpi) {
     if (word == mpi) return true;
     // "specific pmix plugin versions available: pmix_v3,pmix_v4"
     const std::size_t versions = word.find(": ");
-    if (versions == std::string::npos) continue;
-    if (StrCat(",", word.substr(versions + 2), ",").find(StrCat(",", mpi, ",")) !=
-        std::string::npos) {
-      return true;
-    }
+    if (versions != std::string::npos && HasPart(word.substr(versions + 2), mpi)) return true;
   }
   return false;
 }
@@ -152,10 +144,8 @@ std::vector<std::string> SiteWarnings(const SiteOutputs& outputs, std::string_vi
   for (const Fields& one : chosen) {
     if (auto warning = PreemptionWarning(one)) warnings.push_back(*std::move(warning));
   }
-  std::istringstream names{std::string(partitions)};
-  for (std::string name; std::getline(names, name, ',') && !known.empty();) {
-    if (std::ranges::none_of(chosen,
-                             [&](const Fields& one) { return PartitionName(one) == name; })) {
+  for (const std::string& name : Split(partitions, ',')) {
+    if (!known.empty() && std::ranges::count(chosen, name, PartitionName) == 0) {
       warnings.push_back(StrCat("there is no partition ", name));
     }
   }
@@ -191,8 +181,8 @@ std::optional<RequeueRules> ReadRequeueRules(const SiteOutputs& outputs) {
     rules.delay_s = *delay;
     rules.delay_from = "SchedulerParameters=requeue_delay";
   }
-  const std::string all = StrCat(",", FindValue(outputs.config, "SlurmctldParameters"), ",");
-  rules.may_expedite = all.find(",enable_expedited_requeue,") != std::string::npos;
+  rules.may_expedite =
+      HasPart(FindValue(outputs.config, "SlurmctldParameters"), "enable_expedited_requeue");
   return rules;
 }
 

@@ -97,10 +97,8 @@ std::string FindSuspects(const std::vector<std::string>& run_folders) {
       if (!SafeHosts(one.host).empty()) hosts.insert(one.host);
     }
   }
-  std::string list;
-  for (const std::string& host : hosts) list += StrCat(list.empty() ? "" : ",", host);
-  if (list.empty()) LogWarning("--exclude-suspects: no earlier attempt suspects a host");
-  return list;
+  if (hosts.empty()) LogWarning("--exclude-suspects: no earlier attempt suspects a host");
+  return Join(hosts, ",");
 }
 
 Result<SignalLead> FindLead(const Flags& flags, const PlannedSubmission& submission,

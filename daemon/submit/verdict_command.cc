@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <climits>
 #include <cstring>
-#include <sstream>
 #include <utility>
 
 #include "collectives/base/files.h"
@@ -28,11 +27,6 @@
 namespace gaccd {
 namespace {
 
-std::string OnOneLine(std::string text) {
-  std::ranges::replace(text, '\n', ' ');
-  return Printable(text);
-}
-
 std::string_view ShortName(std::string_view host) { return host.substr(0, host.find('.')); }
 
 // SLURM's names of these hosts: a host named n3.cluster.example may be n3 in SLURM, and --exclude
@@ -41,8 +35,7 @@ std::string SlurmNames(const std::string& hosts, const std::string& nodelist) {
   const auto nodes = ExpandHostlist(nodelist);
   if (!nodes.ok()) return hosts;
   std::string names;
-  std::istringstream rest(hosts);
-  for (std::string host; std::getline(rest, host, ',');) {
+  for (const std::string& host : Split(hosts, ',')) {
     const auto node = std::find_if(nodes->begin(), nodes->end(), [&](const std::string& one) {
       return ShortName(one) == ShortName(host);
     });
@@ -76,18 +69,12 @@ std::optional<WrittenVerdict> ReadVerdict(const std::string& attempt_dir) {
   const Result<Verdict> verdict = ReadEvent<Verdict>(*text, {"verdict", "exit"});
   if (!verdict.ok() || verdict->verdict.empty()) return std::nullopt;
   WrittenVerdict written{.exit = std::clamp(verdict->exit, 0, 255),
-                         .reason = OnOneLine(verdict->reason),
+                         .reason = PrintableLine(verdict->reason),
                          .suspect_hosts = SafeHosts(verdict->suspect_hosts)};
   if (verdict->killed) {
     written.killed = {.step = verdict->last_step, .memory_bytes = verdict->first->memory_bytes};
   }
   return written;
-}
-
-std::string ReadSrunErrors(const std::string& attempt_dir) {
-  constexpr std::size_t kMaxBytes = 64 << 10;
-  const Result<std::string> text = ReadStart(attempt_dir + "/srun.err", kMaxBytes);
-  return text.ok() ? OnOneLine(SrunErrors(*text)) : std::string();
 }
 
 // The error of a rank that ended before the run folder existed.
@@ -105,14 +92,15 @@ std::string ReadRankError(const std::string& attempt_dir) {
     const std::string error = text.ok() ? GaccdError(*text) : std::string();
     if (!error.empty()) return error;
   }
-  return StrCat("output of the ranks: ", OnOneLine(attempt_dir));
+  return StrCat("output of the ranks: ", PrintableLine(attempt_dir));
 }
 
 std::optional<LastStatus> ReadLastStatus(const std::string& run_dir, const std::string& attempt) {
   const Result<std::string> text = ReadSmallFile(run_dir + "/STATUS.json", ErrorKind::kData);
   const auto status = text.ok() ? ReadStatus(*text) : std::nullopt;
   if (!status || !status->attempt_dir.ends_with(attempt)) return std::nullopt;
-  return LastStatus{OnOneLine(status->state), OnOneLine(status->identity.host), status->last.step};
+  return LastStatus{PrintableLine(status->state), PrintableLine(status->identity.host),
+                    status->last.step};
 }
 
 // The time of the first event; empty: unknown.
@@ -122,7 +110,7 @@ std::string ReadStartTime(const std::string& attempt_dir) {
   if (!start.ok()) return {};
   const auto json = Json::ParseObject(start->substr(0, start->find('\n')));
   const std::string* const at = json ? json->text("ts") : nullptr;
-  return at == nullptr ? std::string() : OnOneLine(*at);
+  return at == nullptr ? std::string() : PrintableLine(*at);
 }
 
 // The step of the committed checkpoint with the highest writer epoch. Older checkpoints may have

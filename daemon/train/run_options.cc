@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <sstream>
 #include <utility>
 #include <vector>
 
+#include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/memory_flag.h"
 #include "daemon/models/graph_network.h"
@@ -24,11 +24,8 @@ std::string CacheFolder(const Environment& environment) {
 
 // "a,b" -> a, b.
 std::vector<std::string> SplitList(const std::string& text) {
-  std::vector<std::string> parts;
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, ',');) {
-    if (!part.empty()) parts.push_back(part);
-  }
+  std::vector<std::string> parts = Split(text, ',');
+  std::erase(parts, "");
   return parts;
 }
 

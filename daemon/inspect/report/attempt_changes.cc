@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <sstream>
 #include <variant>
 
 #include "collectives/base/files.h"
 #include "collectives/base/number_text.h"
 #include "collectives/base/overloaded.h"
+#include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
 
 namespace gaccd {
@@ -63,11 +63,8 @@ Texts FieldTexts(const Event& event) {
 }
 
 std::vector<std::string> SplitLines(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) {
-    if (!line.empty()) lines.push_back(line);
-  }
+  std::vector<std::string> lines = Split(text, '\n');
+  std::erase(lines, "");
   return lines;
 }
 

@@ -162,10 +162,8 @@ Result<AttemptList> ListAttempts(const std::string& run_dir, std::string_view on
   if (!latest.empty()) only = latest;
   std::erase_if(list.attempts, [&](const Attempt& one) { return !MatchesFilter(one, only); });
   if (!list.attempts.empty()) return list;
-  std::string known;
-  for (const std::string& name : names) known += StrCat(known.empty() ? "" : ", ", name);
-  return Status(ErrorKind::kUsage,
-                StrCat("'", run_dir, "' has no attempt '", only, "', expected one of: ", known));
+  return Status(ErrorKind::kUsage, StrCat("'", run_dir, "' has no attempt '", only,
+                                          "', expected one of: ", Join(names, ", ")));
 }
 
 std::size_t CountStarts(const std::vector<Attempt>& attempts) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
 
 #include "collectives/base/files.h"
 #include "collectives/base/print.h"
@@ -25,12 +24,6 @@ namespace {
 
 constexpr std::size_t kMaxFailures = 8;  // shown
 constexpr std::size_t kMaxWarnings = 5;
-
-std::string OnOneLine(std::string_view text) {
-  std::string line(text);
-  std::ranges::replace(line, '\n', ' ');
-  return Printable(line);
-}
 
 // Suspects of the job script, which may know that no host is at fault; else of the ranks.
 std::string ReadSuspects(const Attempt& attempt, const std::vector<LedgerEntry>& ledger) {
@@ -55,24 +48,15 @@ std::vector<SuspectHost> FindSuspects(const std::vector<Attempt>& attempts,
   for (const Attempt& attempt : attempts) {
     const std::string suspects = ReadSuspects(attempt, ledger);
     if (attempt.name == shown.name) *newest = suspects;
-    std::istringstream hosts(suspects);
-    for (std::string host; std::getline(hosts, host, ',');) ++counts[host];
+    for (const std::string& host : Split(suspects, ',')) ++counts[host];
   }
   std::vector<SuspectHost> suspects;
   for (const auto& [host, count] : counts) suspects.push_back({host, count});
   const auto rank = [&](const SuspectHost& one) {
-    const bool is_new =
-        StrCat(",", *newest, ",").find(StrCat(",", one.host, ",")) != std::string::npos;
-    return std::pair(!is_new, -one.attempts);
+    return std::pair(!HasPart(*newest, one.host), -one.attempts);
   };
   std::ranges::stable_sort(suspects, {}, rank);
   return suspects;
-}
-
-std::string ReadSrunErrors(const std::string& folder) {
-  constexpr std::size_t kMaxBytes = 64 << 10;
-  const auto text = ReadStart(folder + "/srun.err", kMaxBytes);
-  return text.ok() ? OnOneLine(SrunErrors(*text)) : std::string();
 }
 
 std::string MoreRanks(std::int64_t ranks) {
@@ -137,15 +121,15 @@ RankFailure ParseFailure(const Event& event) {
   const Failure record = read.ok() ? *read : Failure();
   RankFailure failure{.at = event.at,
                       .rank = event.Whole("rank").value_or(-1),
-                      .host = OnOneLine(event.Text("host")),
+                      .host = PrintableLine(event.Text("host")),
                       .step = record.step,
-                      .message = OnOneLine(record.message)};
+                      .message = PrintableLine(record.message)};
   failure.caused_by_others =
       record.exit == static_cast<int>(ErrorKind::kUnavailable) && !record.lost_ranks.empty();
   failure.what =
       record.signal != 0 ? StrCat("signal ", record.signal) : StrCat("exit ", record.exit);
   for (const std::string& place : {record.phase, record.collective}) {
-    if (!place.empty()) failure.what += StrCat(", ", OnOneLine(place));
+    if (!place.empty()) failure.what += StrCat(", ", PrintableLine(place));
   }
   return failure;
 }
@@ -169,7 +153,7 @@ void AddEvent(const Event& event, Diagnosis* diagnosis) {
   }
   if (event.name != "log") return;
   std::vector<std::string>& warnings = diagnosis->warnings;
-  warnings.push_back(StrCat(event.Text("ts"), " ", OnOneLine(event.Text("msg"))));
+  warnings.push_back(StrCat(event.Text("ts"), " ", PrintableLine(event.Text("msg"))));
   if (warnings.size() > kMaxWarnings) warnings.erase(warnings.begin());
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kMaxNames = 10'000;
 
-std::string Join(const std::string& folder, const std::string& name) {
+std::string PathIn(const std::string& folder, const std::string& name) {
   return folder == "." ? name : StrCat(folder, "/", name);
 }
 
@@ -63,12 +63,12 @@ Result<FoundRuns> FindRunFolders(const std::string& folder) {
     return is_run || !readable;
   };
   for (const std::string& name : names) {
-    const std::string path = Join(folder, name);
+    const std::string path = PathIn(folder, name);
     if (!IsFolder(path) || take(path)) continue;
     const auto inner = ListFolder(path, kMaxNames);
     if (!inner.ok()) continue;  // too many entries for a sweep
     for (const std::string& one : *inner) {
-      if (IsFolder(Join(path, one))) (void)take(Join(path, one));
+      if (IsFolder(PathIn(path, one))) (void)take(PathIn(path, one));
     }
   }
   return found;

@@ -25,11 +25,6 @@
 namespace gaccd {
 namespace {
 
-std::string OnOneLine(std::string text) {
-  std::ranges::replace(text, '\n', ' ');
-  return Printable(text);
-}
-
 double Age(WallTime at, WallTime now) { return std::max(0.0, SecondsBetween(at, now)); }
 
 std::optional<double> ParseAge(const std::string& ts, WallTime now) {
@@ -158,7 +153,7 @@ void AddVerdict(RunState& state, WallTime now) {
   const auto verdict = ReadEvent<Verdict>(event->line, {"exit"});
   if (!verdict.ok()) return;
   state.exit = verdict->exit;
-  state.reason = OnOneLine(verdict->reason);
+  state.reason = PrintableLine(verdict->reason);
   state.suspect_hosts = SafeHosts(verdict->suspect_hosts);
   state.step = std::max(state.step, verdict->last_step);
   state.samples_total = std::max(state.samples_total, verdict->samples_total);
@@ -187,8 +182,8 @@ void AddLastUpdate(const Attempt& attempt, RunState& state, std::int64_t& limit)
       const auto read = ReadEvent<MetricRecord>(*line, {"step", "metric"});
       if (!read.ok() || read->step > limit) continue;
       if (read->step != std::exchange(eval_step, read->step)) eval.clear();
-      eval.push_back({OnOneLine(read->metric), read->value});
-      if (read->best) best = {OnOneLine(read->metric), read->best->value, read->best->step};
+      eval.push_back({PrintableLine(read->metric), read->value});
+      if (read->best) best = {PrintableLine(read->metric), read->best->value, read->best->step};
     }
   }
   if (state.steps_total == 0 && update && update->step <= limit) {
@@ -240,14 +235,14 @@ Result<RunState> ReadStatusFile(const std::string& folder, WallTime now) {
   if (!status) return Status(ErrorKind::kData, StrCat("'", path, "' is not a run status"));
   const StepRecord& last = status->last;
   RunState state{.folder = folder,
-                 .run = OnOneLine(status->identity.run),
-                 .job = OnOneLine(status->identity.job),
-                 .host = OnOneLine(status->identity.host),
-                 .attempt = OnOneLine(status->attempt_dir),
-                 .device = OnOneLine(status->device),
+                 .run = PrintableLine(status->identity.run),
+                 .job = PrintableLine(status->identity.job),
+                 .host = PrintableLine(status->identity.host),
+                 .attempt = PrintableLine(status->attempt_dir),
+                 .device = PrintableLine(status->device),
                  .has_status = true,
                  .world = status->world,
-                 .loads = OnOneLine(status->loads),
+                 .loads = PrintableLine(status->loads),
                  .loads_step = status->loads_step,
                  .epoch = last.epoch,
                  .step = last.step,
@@ -268,14 +263,14 @@ Result<RunState> ReadStatusFile(const std::string& folder, WallTime now) {
                  .dropped_lines = status->dropped_lines,
                  .failed_writes = status->write_errors,
                  .exit = status->exit,
-                 .reason = OnOneLine(status->reason),
+                 .reason = PrintableLine(status->reason),
                  .suspect_hosts = SafeHosts(status->suspect_hosts)};
   state.attempt.erase(0, state.attempt.rfind('/') + 1);
   if (state.eval_step > 0) state.eval.push_back({"loss", status->last_eval.loss});
   for (const MetricValue& metric : status->last_eval.metrics) {
-    state.eval.push_back({OnOneLine(metric.name), metric.value});
+    state.eval.push_back({PrintableLine(metric.name), metric.value});
   }
-  if (state.best) state.best->metric = OnOneLine(state.best->metric);
+  if (state.best) state.best->metric = PrintableLine(state.best->metric);
   if (!state.exit && !state.attempt.empty()) AddVerdict(state, now);
   const bool stale = state.age_s > std::chrono::duration<double>(kStaleAfter).count();
   state.phase = state.exit                    ? PhaseAfter(*state.exit, state)

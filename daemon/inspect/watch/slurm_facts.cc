@@ -13,16 +13,6 @@ bool IsSlurmJob(const std::string& id) {
   return !id.empty() && id.find_first_not_of("0123456789_") == std::string::npos;
 }
 
-std::vector<std::string> Split(const std::string& list) {
-  std::vector<std::string> parts;
-  for (std::size_t from = 0; from <= list.size();) {
-    const std::size_t end = std::min(list.find(',', from), list.size());
-    parts.push_back(list.substr(from, end - from));
-    from = end + 1;
-  }
-  return parts;
-}
-
 // A job that SLURM stopped is requeued, unless the folder has STOP or HOLD.
 bool WillBeRequeued(const RunState& state) {
   return state.phase == RunPhase::kStopped && !state.job.starts_with("local-") &&
@@ -33,9 +23,9 @@ bool WillBeRequeued(const RunState& state) {
 // All jobs of the submission of the current job: the next ones of a chain wait for it. A task of an
 // array ("17_0") has a job id of its own, which its submission does not have.
 std::vector<std::string> ChainJobs(const RunState& state) {
-  std::vector<std::string> jobs = Split(state.submitted);
+  std::vector<std::string> jobs = Split(state.submitted, ',');
   if (std::ranges::find(jobs, state.job) != jobs.end()) return jobs;
-  if (jobs.front().find('_') == std::string::npos) return {state.job};
+  if (jobs.empty() || jobs.front().find('_') == std::string::npos) return {state.job};
   jobs.insert(jobs.begin(), state.job);
   return jobs;
 }
@@ -52,7 +42,7 @@ std::vector<std::string> OpenJobs(const RunState& state) {
   std::vector<std::string> jobs;
   switch (state.phase) {
     case RunPhase::kSubmitted:
-      jobs = Split(state.submitted);
+      jobs = Split(state.submitted, ',');
       break;
     case RunPhase::kStarting:
       if (state.no_rank_yet) jobs = {state.job};

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <sstream>
 
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
@@ -23,10 +22,9 @@ std::int64_t ParseCount(std::string_view text) {
 
 // "3,4,4,...": one number per bound.
 void ReadHistogram(const Event& event, Histogram* histogram) {
-  std::istringstream below{std::string(event.Text("dur_below"))};
-  std::string count;
-  for (std::int64_t& bound : histogram->below) {
-    if (std::getline(below, count, ',')) bound = ParseCount(count);
+  const std::vector<std::string> counts = Split(event.Text("dur_below"), ',');
+  for (std::size_t i = 0; i < std::min(counts.size(), histogram->below.size()); ++i) {
+    histogram->below[i] = ParseCount(counts[i]);
   }
 }
 
@@ -75,8 +73,7 @@ StepSum StepSum::FromEvent(const Event& event) {
   sum.dur_s.count = sum.updates;
   sum.dur_s.sum = dur_s;
   ReadHistogram(event, &sum.dur_s);
-  std::istringstream hosts{std::string(event.Text("stragglers"))};
-  for (std::string host; std::getline(hosts, host, ',');) {
+  for (const std::string& host : Split(event.Text("stragglers"), ',')) {
     const std::size_t equals = std::min(host.rfind('='), host.size());
     if (equals + 1 >= host.size()) continue;
     sum.stragglers[host.substr(0, equals)] += ParseCount(std::string_view(host).substr(equals + 1));
@@ -122,9 +119,7 @@ std::string StepSum::Line(const Event& newest) const {
   out("reduce_s", reduce_s);
   out("opt_s", opt_s);
   out("wait_s", wait_s);
-  std::string below;
-  for (const std::int64_t count : dur_s.below) below += StrCat(below.empty() ? "" : ",", count);
-  out("dur_below", below);
+  out("dur_below", Join(dur_s.below, ","));
   std::string hosts;
   for (const auto& [host, count] : stragglers) {
     hosts += StrCat(hosts.empty() ? "" : ",", host, "=", count);
