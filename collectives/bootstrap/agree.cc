@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
 
 #include "collectives/bootstrap/share_text.h"
 #include "collectives/liveness/deadline/missing.h"
@@ -11,14 +10,11 @@ namespace gaccd {
 
 Agreement AgreeOn(Communicator& comm, const Status& mine) {
   const std::int32_t code = mine.ok() ? 0 : static_cast<std::int32_t>(mine.kind());
-  std::vector<std::int32_t> codes(static_cast<std::size_t>(comm.size()));
-  const std::vector<std::int64_t> counts(codes.size(), 1);
-  Status gathered = comm.AllGather(View(std::span<const std::int32_t>(&code, 1)), counts,
-                                   View(std::span<std::int32_t>(codes)));
-  if (!gathered.ok()) return {mine.ok() ? gathered : mine, comm.rank()};
-  const auto failed = std::find_if(codes.begin(), codes.end(), [](auto c) { return c != 0; });
-  if (failed == codes.end()) return {};
-  const auto reporting_rank = static_cast<int>(failed - codes.begin());
+  const auto codes = GatherAll(comm, code);
+  if (!codes.ok()) return {mine.ok() ? codes.status() : mine, comm.rank()};
+  const auto failed = std::ranges::find_if(*codes, [](auto c) { return c != 0; });
+  if (failed == codes->end()) return {};
+  const auto reporting_rank = static_cast<int>(failed - codes->begin());
   auto message = ShareFromRank(comm, reporting_rank, mine.ok() ? std::string() : mine.message());
   if (!message.ok()) return {message.status(), comm.rank()};
   Status status(static_cast<ErrorKind>(*failed), *std::move(message));

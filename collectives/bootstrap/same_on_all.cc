@@ -1,6 +1,7 @@
 #include "collectives/bootstrap/same_on_all.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -43,18 +44,13 @@ Status CheckSameOnAllRanks(Communicator& comm, std::string_view what, std::strin
   }
   // Length and text in one fixed-size record.
   constexpr std::size_t kRecord = kDigestBytes + 1;
-  const auto size = static_cast<std::size_t>(comm.size());
-  std::vector<std::uint8_t> own(kRecord, 0);
+  std::array<std::uint8_t, kRecord> own{};
   own[0] = static_cast<std::uint8_t>(digest.size());
   std::ranges::copy(digest, own.begin() + 1);
-  std::vector<std::uint8_t> all(kRecord * size);
-  const std::vector<std::int64_t> counts(size, static_cast<std::int64_t>(kRecord));
-  GACCD_RETURN_IF_ERROR(comm.AllGather(View(std::span<const std::uint8_t>(own)), counts,
-                                       View(std::span<std::uint8_t>(all))));
+  GACCD_ASSIGN_OR_RETURN(const auto all, GatherAll(comm, std::span<const std::uint8_t>(own)));
   std::vector<std::string> digests;
-  for (std::size_t r = 0; r < size; ++r) {
-    const auto* record = all.data() + r * kRecord;
-    digests.emplace_back(record + 1, record + 1 + record[0]);
+  for (auto record = all.begin(); record != all.end(); record += kRecord) {
+    digests.emplace_back(record + 1, record + 1 + *record);
   }
   const std::string* usual = &digests[0];
   for (const std::string& candidate : digests) {

@@ -22,12 +22,8 @@ Result<std::string> ShareFromRank(Communicator& comm, int root, const Result<std
 }
 
 Result<std::vector<std::string>> GatherText(Communicator& comm, std::string_view mine) {
-  const auto world = static_cast<std::size_t>(comm.size());
-  const std::int64_t size = std::ssize(mine);
-  std::vector<std::int64_t> sizes(world);
-  const std::vector<std::int64_t> ones(world, 1);
-  GACCD_RETURN_IF_ERROR(comm.AllGather(View(std::span<const std::int64_t>(&size, 1)), ones,
-                                       View(std::span<std::int64_t>(sizes))));
+  GACCD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> sizes,
+                         GatherAll(comm, std::int64_t{std::ssize(mine)}));
   const std::vector<std::uint8_t> own(mine.begin(), mine.end());
   std::vector<std::uint8_t> all(
       static_cast<std::size_t>(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0})));

@@ -217,6 +217,19 @@ class Communicator {
   std::shared_ptr<TrafficCounters> traffic_ = std::make_shared<TrafficCounters>();
 };
 
+// The values of all ranks, by rank; every rank passes the same number of them.
+template <Element T>
+[[nodiscard]] Result<std::vector<T>> GatherAll(Communicator& comm, std::span<const T> mine) {
+  const std::vector<std::int64_t> counts(static_cast<std::size_t>(comm.size()), std::ssize(mine));
+  std::vector<T> all(counts.size() * mine.size());
+  GACCD_RETURN_IF_ERROR(comm.AllGather(View(mine), counts, View(std::span<T>(all))));
+  return all;
+}
+template <Element T>
+[[nodiscard]] Result<std::vector<T>> GatherAll(Communicator& comm, T mine) {
+  return GatherAll(comm, std::span<const T>(&mine, 1));
+}
+
 // A group of one rank. Every operation is a copy.
 [[nodiscard]] std::unique_ptr<Communicator> MakeSingle();
 

@@ -253,15 +253,11 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::Split(int color, int key
   GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> part, over_->Split(color, key));
   if (part == nullptr) return part;
   Communicator* const host = part.get();
-  const std::int64_t mine = rank();
-  const std::vector<std::int64_t> ones(static_cast<std::size_t>(host->size()), 1);
-  std::vector<std::int64_t> ranks(ones.size());
-  GACCD_RETURN_IF_ERROR(host->AllGather(View(std::span(&mine, 1)), ones, View(std::span(ranks))));
+  GACCD_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ranks, GatherAll(*host, rank()));
   auto made = MakeNcclOver(host, std::move(part), options_);
   if (!made.ok()) return made;
   ShareTrafficCounters(**made);
-  parts_.push_back({.watch = static_cast<NcclCommunicator&>(**made).watch_,
-                    .ranks = std::vector<int>(ranks.begin(), ranks.end())});
+  parts_.push_back({.watch = static_cast<NcclCommunicator&>(**made).watch_, .ranks = ranks});
   return made;
 }
 

@@ -85,8 +85,6 @@ Status NotReady(std::span<const std::int64_t> stages, const Topology& topology,
 Status WaitOnAllRanks(Communicator& over, const NcclOptions& options, ncclComm_t comm,
                       const Status& started) {
   using std::chrono::milliseconds;
-  const std::vector<std::int64_t> ones(static_cast<std::size_t>(over.size()), 1);
-  std::vector<std::int64_t> stages(ones.size());
   Status status = started;
   Deadline clock(options.start_limit);
   const milliseconds longest = std::min<milliseconds>(options.comm.bound / 8, milliseconds(500));
@@ -99,8 +97,8 @@ Status WaitOnAllRanks(Communicator& over, const NcclOptions& options, ncclComm_t
       stage = PollHealth(*options.api, comm, &status);
     }
     if (stage == Stage::kWorking && clock.Elapsed() >= options.start_limit) stage = Stage::kLate;
-    const auto mine = static_cast<std::int64_t>(stage);
-    GACCD_RETURN_IF_ERROR(over.AllGather(View(std::span(&mine, 1)), ones, View(std::span(stages))));
+    GACCD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> stages,
+                           GatherAll(over, static_cast<std::int64_t>(stage)));
     const auto any = [&](Stage wanted) {
       return std::ranges::find(stages, static_cast<std::int64_t>(wanted)) != stages.end();
     };

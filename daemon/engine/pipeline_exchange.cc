@@ -96,11 +96,8 @@ Status PipelineExchange::RecordGatherByStage(UpdateGraph& graph, const MutableBu
 }
 
 Result<std::uint64_t> PipelineExchange::SumDigests(std::uint64_t own) {
-  const std::vector<std::int64_t> counts(stage_.stages(), 1);
-  std::vector<std::int64_t> all(stage_.stages());
-  const auto given = std::bit_cast<std::int64_t>(own);
-  GACCD_RETURN_IF_ERROR(pipeline_->AllGather(View(std::span<const std::int64_t>(&given, 1)), counts,
-                                             View(std::span(all))));
+  GACCD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> all,
+                         GatherAll(*pipeline_, std::bit_cast<std::int64_t>(own)));
   std::uint64_t sum = 0;
   for (const std::int64_t digest : all) sum += std::bit_cast<std::uint64_t>(digest);
   return sum;

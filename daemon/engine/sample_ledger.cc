@@ -1,6 +1,5 @@
 #include "daemon/engine/sample_ledger.h"
 
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,13 +11,9 @@ namespace {
 
 // "rank 0: 13, rank 1: 12, ...": all ranks, so that the wrong one is visible.
 Result<std::string> CountsByRank(Communicator& comm, std::int64_t counted) {
-  const std::size_t world = static_cast<std::size_t>(comm.size());
-  const std::vector<std::int64_t> one_each(world, 1);
-  std::vector<std::int64_t> counts(world, 0);
-  GACCD_RETURN_IF_ERROR(comm.AllGather(View(std::span<const std::int64_t>(&counted, 1)), one_each,
-                                       View(std::span<std::int64_t>(counts))));
+  GACCD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> counts, GatherAll(comm, counted));
   std::string text;
-  for (std::size_t rank = 0; rank < world; ++rank) {
+  for (std::size_t rank = 0; rank < counts.size(); ++rank) {
     text += StrCat(rank == 0 ? "" : ", ", "rank ", rank, ": ", counts[rank]);
   }
   return text;

@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "collectives/base/cores.h"
 #include "collectives/base/strings.h"
@@ -24,14 +23,10 @@ Result<std::string> RankTable(Communicator& comm) {
   constexpr std::size_t kColumns = 3;
   const std::array<std::int64_t, kColumns> mine{comm.topology().local_rank, UsableCpus(),
                                                 ::getpid()};
-  const std::size_t world = static_cast<std::size_t>(comm.size());
-  const std::vector<std::int64_t> counts(world, kColumns);
-  std::vector<std::int64_t> all(world * kColumns);
-  GACCD_RETURN_IF_ERROR(comm.AllGather(View(std::span<const std::int64_t>(mine)), counts,
-                                       View(std::span<std::int64_t>(all))));
+  GACCD_ASSIGN_OR_RETURN(const auto all, GatherAll(comm, std::span<const std::int64_t>(mine)));
   const Topology& topology = comm.topology();
   std::string text = "rank\thost\tnode\tlocal\tcpus\tpid\n";
-  for (std::size_t rank = 0; rank < world; ++rank) {
+  for (std::size_t rank = 0; rank * kColumns < all.size(); ++rank) {
     const std::int64_t* row = &all[rank * kColumns];
     text += StrCat(rank, "\t", topology.hosts[rank], "\t", topology.node_of[rank], "\t", row[0],
                    "\t", row[1], "\t", row[2], "\n");

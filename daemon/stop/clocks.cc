@@ -34,19 +34,15 @@ double Clocks::SystemSeconds() {
 }
 
 Result<Clocks> Clocks::Compare(Communicator& comm, const WallClock& wall) {
-  const auto world = static_cast<std::size_t>(comm.size());
   const auto me = static_cast<std::size_t>(comm.rank());
-  const std::vector<std::int64_t> counts(world, 1);
   Clocks clocks;
-  std::vector<double> readings(world);
+  std::vector<double> readings;
   double shortest_s = std::numeric_limits<double>::infinity();
   auto before = Steady::now();
   for (int round = 0; round < kRounds; ++round) {
     const auto begin = Steady::now();
     const double mine = wall();
-    std::vector<double> all(world);
-    GACCD_RETURN_IF_ERROR(comm.AllGather(View(std::span<const double>(&mine, 1)), counts,
-                                         View(std::span<double>(all))));
+    GACCD_ASSIGN_OR_RETURN(std::vector<double> all, GatherAll(comm, mine));
     // The first round waits for the last rank.
     const double took_s = SecondsSince(before);
     before = begin;
