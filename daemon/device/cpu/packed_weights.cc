@@ -4,8 +4,7 @@
 
 #include "daemon/device/cpu/cpu_context.h"
 #include "daemon/device/cpu/dnnl_status.h"
-#include "daemon/device/cpu/pack_bf16.h"
-#include "daemon/device/cpu/pack_transposed.h"
+#include "daemon/device/cpu/pack_weights.h"
 
 namespace gaccd {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/device/cpu/pack_bf16.h"
+#include "daemon/device/cpu/pack_weights.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -73,6 +73,24 @@ using Halves = std::uint16_t __attribute__((vector_size(kTile * sizeof(std::uint
 }
 
 }  // namespace
+
+GACCD_SIMD_CLONES
+void PackTransposed(const float* weight, std::int64_t n, std::int64_t k, float* packed) {
+  for (std::int64_t j = 0; j < n; j += kTile) {
+    for (std::int64_t i = 0; i < k; i += kTile) {
+      TileRow rows[kTile];
+      for (int r = 0; r < kTile; ++r) {
+        std::memcpy(&rows[r], weight + (j + r) * k + i, sizeof(TileRow));
+      }
+      TransposeTile(rows);
+      float* block = packed + (j / kBlockColumns * (k / kTile) + i / kTile) * kBlockWords +
+                     j % kBlockColumns;
+      for (int r = 0; r < kTile; ++r) {
+        std::memcpy(block + r * kBlockColumns, &rows[r], sizeof(TileRow));
+      }
+    }
+  }
+}
 
 GACCD_SIMD_CLONES
 void PackBf16(const float* weight, bool transposed, std::int64_t k, std::int64_t n,

@@ -1,4 +1,4 @@
-#include "daemon/device/cpu/pack_transposed.h"
+#include "daemon/device/cpu/pack_weights.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,6 @@
 
 #include "daemon/device/cpu/cpu_context.h"
 #include "daemon/device/cpu/detect_bf16.h"
-#include "daemon/device/cpu/pack_bf16.h"
 #include "daemon/device/cpu/packed_weights.h"
 #include "daemon/tensor/bf16.h"
 #include "tests/support/status_matchers.h"
