@@ -1,4 +1,4 @@
-#include "daemon/infer/eval_command.h"
+#include "daemon/infer/commands.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "daemon/infer/predict_command.h"
+#include "daemon/infer/commands.h"
 
 #include <algorithm>
 #include <chrono>

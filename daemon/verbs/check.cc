@@ -1,4 +1,4 @@
-#include "daemon/verbs/check.h"
+#include "daemon/verbs/commands.h"
 
 #include <cstddef>
 #include <cstdio>

@@ -1,4 +1,4 @@
-#include "daemon/verbs/data_command.h"
+#include "daemon/verbs/commands.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "daemon/verbs/samples_command.h"
+#include "daemon/verbs/commands.h"
 
 #include <algorithm>
 #include <cstdint>

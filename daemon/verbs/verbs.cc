@@ -14,8 +14,7 @@
 #include "daemon/config/job_text.h"
 #include "daemon/config/make_plan.h"
 #include "daemon/device/cpu/onednn_version.h"
-#include "daemon/infer/eval_command.h"
-#include "daemon/infer/predict_command.h"
+#include "daemon/infer/commands.h"
 #include "daemon/inspect/export/export_command.h"
 #include "daemon/inspect/report/plot.h"
 #include "daemon/inspect/report/report_command.h"
@@ -32,10 +31,8 @@
 #include "daemon/telemetry/log.h"
 #include "daemon/train/run.h"
 #include "daemon/train/start_warnings.h"
-#include "daemon/verbs/check.h"
-#include "daemon/verbs/data_command.h"
+#include "daemon/verbs/commands.h"
 #include "daemon/verbs/planned_run.h"
-#include "daemon/verbs/samples_command.h"
 
 namespace gaccd {
 namespace {

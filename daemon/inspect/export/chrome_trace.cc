@@ -1,4 +1,4 @@
-#include "daemon/inspect/export/chrome_trace.h"
+#include "daemon/inspect/export/exports.h"
 
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"

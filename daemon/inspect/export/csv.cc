@@ -1,4 +1,4 @@
-#include "daemon/inspect/export/csv.h"
+#include "daemon/inspect/export/exports.h"
 
 #include <unordered_map>
 #include <variant>

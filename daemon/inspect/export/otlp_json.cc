@@ -1,4 +1,4 @@
-#include "daemon/inspect/export/otlp_json.h"
+#include "daemon/inspect/export/exports.h"
 
 #include <map>
 #include <utility>
@@ -11,6 +11,8 @@
 
 namespace gaccd {
 namespace {
+
+constexpr int kEventsOfALine = 100;
 
 std::string Attribute(std::string_view key, std::string_view text) {
   return StrCat(R"({"key":")", key, R"(","value":{"stringValue":)", JsonString(text), "}}");

@@ -1,4 +1,4 @@
-#include "daemon/inspect/export/tensorboard.h"
+#include "daemon/inspect/export/exports.h"
 
 #include <algorithm>
 #include <bit>
@@ -11,7 +11,6 @@
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/crc32c.h"
 #include "daemon/inspect/export/scalars.h"
-#include "daemon/inspect/export/text_sink.h"
 #include "daemon/inspect/watch/event_stream.h"
 #include "proto/tensorboard.pb.h"
 
