@@ -90,9 +90,16 @@ StageCost CostOf(double flops) {
   return {.forward = flops / 3, .backward = flops * 2 / 3, .weights = flops / 3};
 }
 
+struct StageNeeds {
+  Model model;
+  std::int64_t blocks = 0;
+  double flops = 0;
+  std::int64_t bytes = 0;
+};
+
 // What an update needs with this pipeline.
 struct PipelineNeeds {
-  std::int64_t bytes = 0;  // of the stage that needs the most
+  std::vector<StageNeeds> stages;
   PipelineTime time;
 };
 
@@ -106,17 +113,21 @@ Result<PipelineNeeds> FindNeeds(const Job& job, const Model& model, const Plan& 
   PipelineNeeds needs;
   std::vector<StageCost> costs;
   auto block = flops.begin();
-  for (std::int64_t s = 0; s < plan.stages(); ++s) {
-    Model stage = model;
-    GACCD_RETURN_IF_ERROR(MakeStage(job, s, &stage));
-    GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes, memory(job, plan, stage));
-    needs.bytes = std::max(needs.bytes, bytes);
-    const std::int64_t count = blocks[static_cast<std::size_t>(s)];
-    costs.push_back(CostOf(std::accumulate(block, block + count, 0.0)));
+  for (const std::int64_t count : blocks) {
+    StageNeeds stage{.model = model, .blocks = count};
+    GACCD_RETURN_IF_ERROR(MakeStage(job, std::ssize(costs), &stage.model));
+    GACCD_ASSIGN_OR_RETURN(stage.bytes, memory(job, plan, stage.model));
+    stage.flops = std::accumulate(block, block + count, 0.0);
     block += count;
+    costs.push_back(CostOf(stage.flops));
+    needs.stages.push_back(std::move(stage));
   }
   needs.time = PredictTime(job.pipeline.schedule, costs, MicroBatches(plan));
   return needs;
+}
+
+std::int64_t MaxBytes(const PipelineNeeds& needs) {
+  return std::ranges::max_element(needs.stages, {}, &StageNeeds::bytes)->bytes;
 }
 
 // With so many stages, the blocks divided by gaccd.
@@ -145,14 +156,12 @@ std::vector<std::int64_t> OtherStages(const Plan& plan) {
   return others;
 }
 
-std::string BubbleText(const Job& job, const std::vector<StageCost>& costs, const Plan& plan) {
-  const std::vector<std::int64_t> samples = MicroBatches(plan);
-  const PipelineTime time = PredictTime(job.pipeline.schedule, costs, samples);
+std::string BubbleText(const PipelineTime& time, const Plan& plan) {
   const std::string text =
       PlanField("bubble", StrCat(Percent(time.idle_ratio), " of the stages' time, predicted for ",
-                                 samples.size(), " micro-batches"));
+                                 plan.accum_steps(), " micro-batches"));
   const bool divisible = plan.accum_steps() < plan.ranks_hi_samples();
-  if (!divisible || std::ssize(samples) >= 2 * plan.stages()) return text;
+  if (!divisible || plan.accum_steps() >= 2 * plan.stages()) return text;
   return text + PlanField("", "a smaller micro-batch gives more of them, which wait less");
 }
 
@@ -160,31 +169,22 @@ std::string BubbleText(const Job& job, const std::vector<StageCost>& costs, cons
 
 Result<std::string> PipelineText(const Job& job, const Model& model, const Plan& plan,
                                  const StageMemory& memory) {
-  GACCD_ASSIGN_OR_RETURN(const std::vector<double> flops, model.BlockFlops());
-  GACCD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> blocks, AssignBlocks(job, model));
-  const double all = std::reduce(flops.begin(), flops.end());
-  std::ostringstream table;
+  GACCD_ASSIGN_OR_RETURN(const PipelineNeeds needs, FindNeeds(job, model, plan, memory));
+  double all = 0;
+  for (const StageNeeds& stage : needs.stages) all += stage.flops;
+  std::string table;
   std::string order;
-  std::vector<StageCost> costs;
-  auto block = flops.begin();
   for (std::int64_t s = 0; s < plan.stages(); ++s) {
-    Model stage = model;
-    GACCD_RETURN_IF_ERROR(MakeStage(job, s, &stage));
-    GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes, memory(job, plan, stage));
-    GACCD_ASSIGN_OR_RETURN(const std::int64_t sent, SentBytes(job, stage));
-    GACCD_ASSIGN_OR_RETURN(const std::int64_t reduced, ReducedBytes(job, stage, plan));
-    const std::int64_t count = blocks[static_cast<std::size_t>(s)];
-    const double own = std::accumulate(block, block + count, 0.0);
-    block += count;
-    costs.push_back(CostOf(own));
-    std::ostringstream line;
-    line << std::setw(5) << s + 1 << std::setw(8) << count << std::setw(12)
-         << CountParameters(model.layout(), stage.stage()->own()) << std::setw(10)
-         << Percent(all > 0 ? own / all : 0) << std::setw(11)
-         << MaxInFlight(job, stage, plan.accum_steps()) << std::setw(12) << Megabytes(bytes)
-         << std::setw(14) << Megabytes(sent * plan.ranks_hi_samples()) << std::setw(16)
-         << Megabytes(reduced);
-    table << PlanField("", line.str());
+    const StageNeeds& stage = needs.stages[static_cast<std::size_t>(s)];
+    GACCD_ASSIGN_OR_RETURN(const std::int64_t sent, SentBytes(job, stage.model));
+    GACCD_ASSIGN_OR_RETURN(const std::int64_t reduced, ReducedBytes(job, stage.model, plan));
+    const std::string text =
+        Format("%5ld%8ld%12ld%10s%11ld%12s%14s%16s", s + 1, stage.blocks,
+               CountParameters(model.layout(), stage.model.stage()->own()),
+               Percent(all > 0 ? stage.flops / all : 0).c_str(),
+               MaxInFlight(job, stage.model, plan.accum_steps()), Megabytes(stage.bytes).c_str(),
+               Megabytes(sent * plan.ranks_hi_samples()).c_str(), Megabytes(reduced).c_str());
+    table += PlanField("", text);
     order += PlanField("", StrCat("stage ", s + 1, ": ", OrderText(job, s, plan.accum_steps())));
   }
   return PlanField("pipeline",
@@ -193,12 +193,12 @@ Result<std::string> PipelineText(const Job& job, const Model& model, const Plan&
          PlanField("", StrCat("stage  blocks  parameters  products  in flight  memory/",
                               job.device == Device::kCuda ? "GPU" : "CPU",
                               "  sends/update  reduces/update")) +
-         table.str() +
+         table +
          PlanField("order", StrCat("F: forward, B: backward of a micro-batch",
                                    job.pipeline.schedule == PipelineSchedule::kZeroBubble
                                        ? ", W: its gradients of weights"
                                        : "")) +
-         order + BubbleText(job, costs, plan);
+         order + BubbleText(needs.time, plan);
 }
 
 std::string OtherPipelinesText(const Job& job, const Model& model, const Plan& plan,
@@ -212,9 +212,10 @@ std::string OtherPipelinesText(const Job& job, const Model& model, const Plan& p
     const auto needs = FindNeeds(job, model, plan, stages, shard, memory);
     if (!needs.ok()) return;
     out << std::setw(10) << stages << std::setw(11) << plan.world() / stages << "  " << std::left
-        << std::setw(14) << Name(shard) << std::right << std::setw(14) << Megabytes(needs->bytes)
-        << std::setw(9) << Percent(needs->time.idle_ratio) << std::setw(8) << std::fixed
-        << std::setprecision(2) << needs->time.total / here->time.total
+        << std::setw(14) << Name(shard) << std::right << std::setw(14)
+        << Megabytes(MaxBytes(*needs)) << std::setw(9) << Percent(needs->time.idle_ratio)
+        << std::setw(8) << std::fixed << std::setprecision(2)
+        << needs->time.total / here->time.total
         << (stages == plan.stages() && shard == job.shard ? "  this plan" : "") << "\n";
   };
   row(plan.stages(), job.shard);
