@@ -1,6 +1,7 @@
 // Text for messages. Thread-safe; allocates, so not for inner loops.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
@@ -58,6 +59,11 @@ template <typename... Args>
 
 // printf(3), for numbers with a width or precision; at most 255 bytes.
 [[nodiscard, gnu::format(printf, 1, 2)]] std::string Format(const char* format, ...);
+
+// "1 node", "30 nodes".
+[[nodiscard]] std::string Counted(std::integral auto count, std::string_view what) {
+  return StrCat(count, " ", what, count == 1 ? "" : "s");
+}
 
 // The parts between separators; an empty last part is omitted, as after the last newline.
 [[nodiscard]] std::vector<std::string> Split(std::string_view text, char separator);

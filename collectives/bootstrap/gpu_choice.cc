@@ -68,7 +68,7 @@ Status CheckDistinctGpus(std::span<const GpuFacts> gpus, const Topology& topolog
 
 std::string UnusedGpus(std::int64_t gpus, std::int64_t local_size) {
   if (gpus <= 1 || gpus <= local_size) return {};
-  return StrCat(gpus, " GPUs for ", local_size, local_size == 1 ? " rank" : " ranks",
+  return StrCat(gpus, " GPUs for ", Counted(local_size, "rank"),
                 " of this node, the others are not used: start one rank per GPU (in SLURM "
                 "--ntasks-per-node=",
                 gpus, ", elsewhere --local-ranks=", gpus, "), or ask for fewer GPUs");

@@ -43,8 +43,8 @@ Status CheckWorldOnAll(int world, const Environment& launcher) {
       MpiStatus(MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD),
                 "exchange of the world check"));
   if (failed == 0 || !own.ok()) return own;
-  return {ErrorKind::kConfig, StrCat("another rank was not started with this world of ", world,
-                                     world == 1 ? " rank" : " ranks", "; see its message")};
+  return {ErrorKind::kConfig, StrCat("another rank was not started with this world of ",
+                                     Counted(world, "rank"), "; see its message")};
 }
 
 // The cores available to the ranks of a node together.

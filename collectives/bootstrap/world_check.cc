@@ -27,8 +27,8 @@ Result<std::optional<LaunchedTasks>> Read(const Environment& env, const char* va
 
 Status Compare(int mpi_size, const LaunchedTasks& launched) {
   if (mpi_size == launched.tasks) return Status::Ok();
-  std::string text = StrCat("world size: MPI has ", mpi_size, mpi_size == 1 ? " rank" : " ranks",
-                            " but ", launched.variable, "=", launched.tasks);
+  std::string text = StrCat("world size: MPI has ", Counted(mpi_size, "rank"), " but ",
+                            launched.variable, "=", launched.tasks);
   if (mpi_size == 1) {
     text += "; this rank cannot see the others: start with `srun --mpi=pmix`";
   } else {

@@ -3,6 +3,7 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
+#include <cmath>
 #include <limits>
 
 #include "collectives/base/number_text.h"

@@ -39,8 +39,8 @@ std::optional<BestValue> BestEvaluation::best() const {
 }
 
 std::string BestEvaluation::StopReason() const {
-  return StrCat("stopped early: no better ", rules_.metric, " for ", state_.waited, " evaluation",
-                state_.waited == 1 ? "" : "s");
+  return StrCat("stopped early: no better ", rules_.metric, " for ",
+                Counted(state_.waited, "evaluation"));
 }
 
 }  // namespace gaccd

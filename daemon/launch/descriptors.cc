@@ -24,7 +24,7 @@ Status CheckDescriptors(std::int64_t limit, std::int64_t ranks) {
   if (limit >= needed) return Status::Ok();
   return {ErrorKind::kConfig,
           StrCat("a process may have ", limit, " files open at once, expected at least ", needed,
-                 " for ", ranks, ranks == 1 ? " rank" : " ranks",
+                 " for ", Counted(ranks, "rank"),
                  ": raise the hard limit (ulimit -Hn; LimitNOFILE= of slurmd.service)")};
 }
 

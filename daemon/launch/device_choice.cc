@@ -46,7 +46,7 @@ std::string CountModels(std::span<const RankGpu> ranks) {
   for (auto at = names.begin(); at != names.end();) {
     const auto next = std::upper_bound(at, names.end(), *at);
     const auto count = next - at;
-    text += StrCat(text.empty() ? "" : ", ", *at, " on ", count, count == 1 ? " rank" : " ranks");
+    text += StrCat(text.empty() ? "" : ", ", *at, " on ", Counted(count, "rank"));
     at = next;
   }
   return text;

@@ -160,9 +160,8 @@ std::string RankTableText(Reports reports) {
   std::vector<Row> rows = {{"rank", "host", "local", "UUID"}};
   for (const Column* column : different) rows[0].emplace_back(column->title);
   for (std::size_t g = 0; g < groups.size(); ++g) rows.push_back(MakeRow(groups[g], rests[g]));
-  return StrCat(reports.size(), reports.size() == 1 ? " rank on " : " ranks on ", hosts.size(),
-                hosts.size() == 1 ? " node" : " nodes", "; the same on all:\n",
-                Common(reports, common), "\n", Aligned(rows));
+  return StrCat(Counted(reports.size(), "rank"), " on ", Counted(hosts.size(), "node"),
+                "; the same on all:\n", Common(reports, common), "\n", Aligned(rows));
 }
 
 }  // namespace gaccd

@@ -154,7 +154,7 @@ std::string SlowAttention(const RankReport& report) {
 std::string FewCpus(const RankReport& report) {
   const auto asked = ToNumber<std::int64_t>(report.slurm_cpus_per_task);
   if (!asked || report.cpu_count >= *asked) return {};
-  return StrCat("may run on ", report.cpu_count, report.cpu_count == 1 ? " core" : " cores",
+  return StrCat("may run on ", Counted(report.cpu_count, "core"),
                 ", expected SLURM_CPUS_PER_TASK=", *asked,
                 ": export SRUN_CPUS_PER_TASK: srun 22.05 to 23.02 does not inherit it");
 }

@@ -26,11 +26,6 @@ std::string Cell(const std::string& text, std::size_t width) {
   return StrCat(" ", Right(text, width - 1));
 }
 
-// "1 node", "30 nodes".
-std::string Counted(std::int64_t count, std::string_view what) {
-  return StrCat(count, " ", what, count == 1 ? "" : "s");
-}
-
 // "98.46 %", "100 %".
 std::string Percent(double ratio) { return ratio == 1 ? "100 %" : Format("%.2f %%", 100 * ratio); }
 

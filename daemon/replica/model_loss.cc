@@ -60,12 +60,12 @@ Status CheckLossOutput(const Shape& output, DType dtype, std::int64_t samples) {
                    Name(dtype), "; expected precision f32")};
   }
   if (output == Shape{samples, 1} || output == Shape{samples, 2}) return Status::Ok();
-  return {ErrorKind::kConfig,
-          StrCat("loss: output needs one number for each sample, its loss, or two, the sum of its "
-                 "losses and their count; the model gives ",
-                 ToString(output), " for ", samples, samples == 1 ? " sample" : " samples",
-                 ": expected [", samples, ", 1] or [", samples,
-                 ", 2]; take the mean over the other dimensions in forward()")};
+  return {
+      ErrorKind::kConfig,
+      StrCat("loss: output needs one number for each sample, its loss, or two, the sum of its "
+             "losses and their count; the model gives ",
+             ToString(output), " for ", Counted(samples, "sample"), ": expected [", samples,
+             ", 1] or [", samples, ", 2]; take the mean over the other dimensions in forward()")};
 }
 
 Status CheckOneRowEach(const Shape& rows, std::int64_t samples) {

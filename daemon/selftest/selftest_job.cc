@@ -125,11 +125,10 @@ double Deviation(const UpdateOutcome& actual, const UpdateOutcome& reference) {
 // A relative deviation from 0 is meaningless.
 Status CheckGradient(const Gradient& gradient, std::int64_t samples) {
   if (std::ranges::any_of(gradient, [](float value) { return value != 0; })) return Status::Ok();
-  return {
-      ErrorKind::kConfig,
-      StrCat("the selftest has nothing to compare: expected a gradient other than 0 in the "
-             "first update, found 0 in all ",
-             gradient.size(), " values of its ", samples, samples == 1 ? " sample" : " samples")};
+  return {ErrorKind::kConfig,
+          StrCat("the selftest has nothing to compare: expected a gradient other than 0 in the "
+                 "first update, found 0 in all ",
+                 gradient.size(), " values of its ", Counted(samples, "sample"))};
 }
 
 Result<UpdateOutcome> UpdateOnOneRank(const JobSetting& setting, std::int64_t samples,

@@ -1,4 +1,6 @@
 // The results of a selftest as text and JSON.
+#include <cmath>
+
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
 #include "daemon/selftest/selftest.h"

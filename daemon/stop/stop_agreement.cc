@@ -33,8 +33,8 @@ std::string DescribeReason(const StopWords& words, int ranks) {
   std::string reason;
   for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
     if (words.signals[i] <= 0) continue;
-    Add(StrCat(SignalName(kStopSignals[i]), " (", std::llround(words.signals[i]), " of ", ranks,
-               ranks == 1 ? " rank)" : " ranks)"),
+    Add(StrCat(SignalName(kStopSignals[i]), " (", std::llround(words.signals[i]), " of ",
+               Counted(ranks, "rank"), ")"),
         &reason);
   }
   if (words.stop_file > 0) Add("the file STOP", &reason);

@@ -143,17 +143,12 @@ Status CheckIsFree(const std::string& run_dir) {
   return {};
 }
 
-// "1 rank", "8 ranks".
-std::string Number(std::int64_t count, std::string_view what) {
-  return StrCat(count, " ", what, count == 1 ? "" : "s");
-}
-
 std::string PlanLine(const Plan& plan, bool by_memory) {
   const PlanRequest& request = plan.request();
   const std::string steps = by_memory ? "as many micro-steps as the memory requires"
-                                      : Number(plan.accum_steps(), "micro-step");
-  return StrCat(Number(request.nodes, "node"), " x ", request.gpus_per_node, " = ",
-                Number(plan.world(), "rank"), ", ", Number(plan.effective_batch(), "sample"),
+                                      : Counted(plan.accum_steps(), "micro-step");
+  return StrCat(Counted(request.nodes, "node"), " x ", request.gpus_per_node, " = ",
+                Counted(plan.world(), "rank"), ", ", Counted(plan.effective_batch(), "sample"),
                 " an update (target ", request.target_batch, ") in ", steps);
 }
 

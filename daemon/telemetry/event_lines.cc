@@ -71,8 +71,7 @@ std::string EventLine(const RebalanceRecord& change) {
 std::string EventLine(const TargetRecord& change) {
   return StrCat("effective batch after update ", change.step, " (", change.samples_total,
                 " samples): ", change.target_before, " -> ", change.target, ", loads ",
-                change.loads, " in ", change.accum_steps,
-                change.accum_steps == 1 ? " micro-step" : " micro-steps");
+                change.loads, " in ", Counted(change.accum_steps, "micro-step"));
 }
 
 std::string EventLine(const NoiseScaleRecord& noise) {

@@ -133,7 +133,7 @@ std::string EarlierTrainingWarning(const std::string& folder, const TrainingStar
       again ? StrCat("the newest training there, begun with --resume=", training.from,
                      ", has saved nothing and begins again; ")
             : std::string();
-  return StrCat("'", folder, "' holds ", earlier, earlier == 1 ? " checkpoint" : " checkpoints",
+  return StrCat("'", folder, "' holds ", Counted(earlier, "checkpoint"),
                 " of an earlier training: ", start,
                 "--keep does not count them; only 'gaccd ckpt prune' removes them");
 }

@@ -94,8 +94,8 @@ Status TrainingRun::BeginTraining(const ResumeSource& source, const ResumePoint&
   if (!point.state && source.from == "auto" && !again) {
     const std::int64_t earlier = CountAttempts(*flags_.run_dir) - 1;
     if (earlier > 0) {
-      resume_notes_.push_back(StrCat("'", *flags_.run_dir, "' has ", earlier, " earlier ",
-                                     earlier == 1 ? "attempt" : "attempts",
+      resume_notes_.push_back(StrCat("'", *flags_.run_dir, "' has ",
+                                     Counted(earlier, "earlier attempt"),
                                      " and no checkpoint: the training begins at update 1"));
     }
   }

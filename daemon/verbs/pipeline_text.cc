@@ -187,9 +187,8 @@ Result<std::string> PipelineText(const Job& job, const Model& model, const Plan&
     table += PlanField("", text);
     order += PlanField("", StrCat("stage ", s + 1, ": ", OrderText(job, s, plan.accum_steps())));
   }
-  return PlanField("pipeline",
-                   StrCat(plan.pipelines(), plan.pipelines() == 1 ? " pipeline" : " pipelines",
-                          " of ", plan.stages(), " stages, ", Name(job.pipeline.schedule))) +
+  return PlanField("pipeline", StrCat(Counted(plan.pipelines(), "pipeline"), " of ", plan.stages(),
+                                      " stages, ", Name(job.pipeline.schedule))) +
          PlanField("", StrCat("stage  blocks  parameters  products  in flight  memory/",
                               job.device == Device::kCuda ? "GPU" : "CPU",
                               "  sends/update  reduces/update")) +

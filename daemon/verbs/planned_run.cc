@@ -33,8 +33,8 @@ std::string UpdatesText(const UpdateSchedule& schedule) {
                                 ";")) +
            PlanField("", StrCat(request.dataset_size, " samples an epoch"));
   }
-  std::string epoch = StrCat(request.dataset_size, " samples an epoch: ", full_updates,
-                             full_updates == 1 ? " update" : " updates");
+  std::string epoch =
+      StrCat(request.dataset_size, " samples an epoch: ", Counted(full_updates, "update"));
   if (rest > 0 && request.last_cycle == LastCycle::kUpdate) {
     epoch += StrCat(", then one of ", rest);
   } else if (rest > 0) {
@@ -187,9 +187,9 @@ Status AddRun(const Job& job, const Plan& plan, const Flags& flags, std::string*
     *text += stages;
     if (job.shard != Sharding::kNone) {
       const std::int64_t parts = CountStateParts(job, plan);
-      *text += PlanField("sharding", StrCat(Name(job.shard), ": the state of a stage in ", parts,
-                                            parts == 1 ? " part" : " parts", ", among the ",
-                                            plan.pipelines(), " ranks that have it"));
+      *text += PlanField(
+          "sharding", StrCat(Name(job.shard), ": the state of a stage in ", Counted(parts, "part"),
+                             ", among the ", plan.pipelines(), " ranks that have it"));
     }
     *text += OtherPipelinesText(job, run.model, plan, memory);
     return Status::Ok();

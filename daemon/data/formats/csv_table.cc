@@ -226,8 +226,8 @@ Status ReadLine(std::string_view line, const CsvSpec& source, std::span<const st
   }
   if (fields.size() != places.size()) {
     return {ErrorKind::kData,
-            StrCat("expected ", places.size(), places.size() == 1 ? " column" : " columns",
-                   ", found ", fields.size(), LineAdvice(line),
+            StrCat("expected ", Counted(places.size(), "column"), ", found ", fields.size(),
+                   LineAdvice(line),
                    columns.known && !columns.named
                        ? TargetsAdvice(std::ssize(places), source.targets, std::ssize(fields))
                        : "")};

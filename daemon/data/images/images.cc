@@ -41,7 +41,7 @@ Status Tick(NodeShare* share) { return share == nullptr ? Status::Ok() : share->
 // "3 folders: cat, dog, fox".
 std::string FoldersText(const std::vector<std::string>& names) {
   constexpr std::size_t kShown = 8;
-  std::string text = StrCat(names.size(), names.size() == 1 ? " folder" : " folders");
+  std::string text = Counted(names.size(), "folder");
   for (std::size_t i = 0; i < std::min(kShown, names.size()); ++i) {
     text += StrCat(i == 0 ? ": " : ", ", Printable(names[i]));
   }

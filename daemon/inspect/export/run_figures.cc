@@ -13,10 +13,6 @@ namespace {
 // be within an update or the loading of a checkpoint.
 constexpr std::string_view kEnds[] = {"starting", "resume", "eval", "verdict"};
 
-double Seconds(const Event& event, std::string_view key) {
-  return std::max(0.0, event.Number(key).value_or(0));
-}
-
 }  // namespace
 
 void FigureSum::Add(const Event& event) {
@@ -39,12 +35,12 @@ void FigureSum::Add(const Event& event) {
   if (event.name == "log") ++figures_.log_lines[std::string(event.Text("lvl"))];
   if (event.name == "resume") {
     RewindTo(event.Whole("step").value_or(0));
-    loaded_s_ += Seconds(event, "dur_s");
-    Bad(Badput::kCheckpointLoad) += Seconds(event, "dur_s");
+    loaded_s_ += event.NotNegative("dur_s");
+    Bad(Badput::kCheckpointLoad) += event.NotNegative("dur_s");
   }
   if (event.name == "eval") {
     // An evaluation has a line per metric, one of them for its loss.
-    figures_.phase_s["eval"] += event.Text("metric") == "loss" ? Seconds(event, "dur_s") : 0;
+    figures_.phase_s["eval"] += event.Text("metric") == "loss" ? event.NotNegative("dur_s") : 0;
     // A value that is not finite is null, and still the newest.
     if (event.Find("value")) {
       constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -118,7 +114,8 @@ void FigureSum::AddSteps(const Event& event) {
   Bad(Badput::kData) += sum.data_s;
   figures_.updates += sum.updates;
   figures_.samples += sum.samples;
-  if (figures_.start) figures_.flops += sum.samples * Seconds(*figures_.start, "flops_per_sample");
+  if (figures_.start)
+    figures_.flops += sum.samples * figures_.start->NotNegative("flops_per_sample");
   figures_.tokens += sum.tokens;
   figures_.update_s += sum.dur_s;
   figures_.phase_s["data"] += sum.data_s;
@@ -139,14 +136,14 @@ void FigureSum::AddSteps(const Event& event) {
 }
 
 void FigureSum::AddSave(const Event& event) {
-  Bad(Badput::kCheckpointSave) += Seconds(event, "stall_s");
-  figures_.phase_s["checkpoint"] += Seconds(event, "stall_s");
+  Bad(Badput::kCheckpointSave) += event.NotNegative("stall_s");
+  figures_.phase_s["checkpoint"] += event.NotNegative("stall_s");
   if (!event.Is("ok")) {
     ++figures_.failed_saves;
     return;
   }
   figures_.save = event;
-  figures_.save_s.Add(Seconds(event, "dur_s"));
+  figures_.save_s.Add(event.NotNegative("dur_s"));
 }
 
 void FigureSum::AddFailure(const Event& event) {

@@ -61,7 +61,7 @@ std::vector<SuspectHost> FindSuspects(const std::vector<Attempt>& attempts,
 
 std::string MoreRanks(std::int64_t ranks) {
   if (ranks == 0) return {};
-  return StrCat(" and ", ranks, ranks == 1 ? " more rank" : " more ranks");
+  return StrCat(" and ", Counted(ranks, "more rank"));
 }
 
 // Without phase and collective, which may differ between ranks that agree on an error.
@@ -86,7 +86,7 @@ std::string FailuresText(const std::vector<RankFailure>& failures) {
                    ", after update ", one.step, ": ", one.what, "\n    ", one.message, "\n");
   }
   if (others > 0) {
-    text += StrCat("  ", shown == 0 ? "" : "and ", others, others == 1 ? " rank" : " ranks",
+    text += StrCat("  ", shown == 0 ? "" : "and ", Counted(others, "rank"),
                    " that exited because of others, or later\n");
   }
   return text.empty() ? text : StrCat("failures, the first one first\n", text);

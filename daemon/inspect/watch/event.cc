@@ -1,6 +1,5 @@
 #include "daemon/inspect/watch/event.h"
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>

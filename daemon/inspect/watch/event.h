@@ -2,6 +2,7 @@
 // ReadEvent() in daemon/telemetry/event_text.h. Keys: daemon/telemetry/events.h.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -32,6 +33,10 @@ class Event {
   // nullopt also for values of another type; Number() accepts integers. Text() returns "".
   [[nodiscard]] std::optional<double> Number(std::string_view key) const;
   [[nodiscard]] std::optional<std::int64_t> Whole(std::string_view key) const;
+  // 0 for a negative number, and for none.
+  [[nodiscard]] double NotNegative(std::string_view key) const {
+    return std::max(0.0, Number(key).value_or(0));
+  }
   [[nodiscard]] std::string_view Text(std::string_view key) const;
   // Whether the value is the boolean true.
   [[nodiscard]] bool Is(std::string_view key) const;

@@ -78,7 +78,7 @@ void WarnAboutUnreadable(const FoundRuns& runs) {
   if (runs.unreadable.empty()) return;
   const std::size_t more = runs.unreadable.size() - 1;
   LogWarning(StrCat("no permission to read '", runs.unreadable.front(), "'",
-                    more == 0 ? "" : StrCat(" and ", more, more == 1 ? " other" : " others")));
+                    more == 0 ? "" : StrCat(" and ", Counted(more, "other"))));
 }
 
 }  // namespace gaccd

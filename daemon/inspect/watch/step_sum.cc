@@ -10,10 +10,6 @@
 namespace gaccd {
 namespace {
 
-double Seconds(const Event& event, std::string_view key) {
-  return std::max(0.0, event.Number(key).value_or(0));
-}
-
 std::int64_t ParseCount(std::string_view text) {
   std::int64_t count = 0;
   std::from_chars(text.data(), text.data() + text.size(), count);
@@ -51,17 +47,17 @@ StepSum StepSum::FromEvent(const Event& event) {
   if (sum.first < 1 || sum.last < sum.first || sum.last > kMaxSteps) return {};
   sum.updates =
       one ? 1 : std::clamp<std::int64_t>(event.Whole("updates").value_or(0), 0, kMaxSteps);
-  const double dur_s = Seconds(event, "dur_s");
-  sum.samples = Seconds(event, "samples");
-  sum.data_s = std::min(dur_s, Seconds(event, "data_s"));
-  sum.fwd_bwd_s = Seconds(event, "fwd_bwd_s");
-  sum.reduce_s = Seconds(event, "reduce_s");
-  sum.opt_s = Seconds(event, "opt_s");
-  sum.wait_s = Seconds(event, "wait_s");
+  const double dur_s = event.NotNegative("dur_s");
+  sum.samples = event.NotNegative("samples");
+  sum.data_s = std::min(dur_s, event.NotNegative("data_s"));
+  sum.fwd_bwd_s = event.NotNegative("fwd_bwd_s");
+  sum.reduce_s = event.NotNegative("reduce_s");
+  sum.opt_s = event.NotNegative("opt_s");
+  sum.wait_s = event.NotNegative("wait_s");
   if (one) {
     const auto samples = event.Whole("samples");
     sum.on_target = samples && samples == event.Whole("target") ? 1 : 0;
-    if (event.Text("unit") == "tokens") sum.tokens = Seconds(event, "divisor");
+    if (event.Text("unit") == "tokens") sum.tokens = event.NotNegative("divisor");
     sum.dur_s.Add(dur_s);
     if (const auto host = event.Text("straggler_host"); !host.empty()) {
       sum.stragglers.emplace(host, 1);
@@ -69,7 +65,7 @@ StepSum StepSum::FromEvent(const Event& event) {
     return sum;
   }
   sum.on_target = sum.updates;  // other updates are not thinned
-  sum.tokens = Seconds(event, "tokens");
+  sum.tokens = event.NotNegative("tokens");
   sum.dur_s.count = sum.updates;
   sum.dur_s.sum = dur_s;
   ReadHistogram(event, &sum.dur_s);

@@ -4,6 +4,7 @@
 #include <google/protobuf/message.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>

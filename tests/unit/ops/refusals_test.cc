@@ -1,6 +1,8 @@
 // What the functions refuse when they are recorded, by shape and type.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "daemon/ops/attention/attention.h"
 #include "daemon/ops/attention/rotary.h"
 #include "daemon/ops/layout/concat.h"
