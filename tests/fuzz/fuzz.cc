@@ -11,8 +11,7 @@
 namespace gaccd {
 namespace {
 
-using Target = int (*)(const std::uint8_t*, std::size_t);
-constexpr std::pair<std::string_view, Target> kTargets[] = {
+constexpr std::pair<std::string_view, FuzzTarget*> kTargets[] = {
     {"checkpoint_manifest", FuzzCheckpointManifest},
     {"checkpoint_shard", FuzzCheckpointShard},
     {"csv", FuzzCsv},
@@ -38,7 +37,7 @@ constexpr std::pair<std::string_view, Target> kTargets[] = {
     {"matmul_choices", FuzzMatmulChoices},
 #endif
 };
-Target chosen = nullptr;
+FuzzTarget* chosen = nullptr;
 
 }  // namespace
 }  // namespace gaccd

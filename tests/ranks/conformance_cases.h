@@ -14,22 +14,10 @@ namespace gaccd::tests {
   return static_cast<std::int64_t>(std::min<std::size_t>(options.largest, 4097));
 }
 
-[[nodiscard]] Status CheckTopology(Communicator& comm, const ConformanceOptions& options);
-[[nodiscard]] Status CheckAllReduceSizes(Communicator& comm, const ConformanceOptions& options);
-[[nodiscard]] Status CheckAllReduceMemory(Communicator& comm, const ConformanceOptions& options);
-[[nodiscard]] Status CheckAllReduceBits(Communicator& comm, const ConformanceOptions& options);
-[[nodiscard]] Status CheckSumInRankOrder(Communicator& comm, const ConformanceOptions& options);
-[[nodiscard]] Status CheckAllGatherRagged(Communicator& comm, const ConformanceOptions& options);
-[[nodiscard]] Status CheckReduceScatterRagged(Communicator& comm,
-                                              const ConformanceOptions& options);
-[[nodiscard]] Status CheckBroadcastRoots(Communicator& comm, const ConformanceOptions& options);
-[[nodiscard]] Status CheckBf16Sums(Communicator& comm, const ConformanceOptions& options);
-[[nodiscard]] Status CheckBarrierOrder(Communicator& comm, const ConformanceOptions& options);
-[[nodiscard]] Status CheckAllocate(Communicator& comm, const ConformanceOptions& options);
-[[nodiscard]] Status CheckSplit(Communicator& comm, const ConformanceOptions& options);
-[[nodiscard]] Status CheckSplitCorners(Communicator& comm, const ConformanceOptions& options);
-[[nodiscard]] Status CheckTraffic(Communicator& comm, const ConformanceOptions& options);
-[[nodiscard]] Status CheckMessages(Communicator& comm, const ConformanceOptions& options);
-[[nodiscard]] Status CheckManyInARow(Communicator& comm, const ConformanceOptions& options);
+using CaseFunction = Status(Communicator& comm, const ConformanceOptions& options);
+CaseFunction CheckTopology, CheckAllReduceSizes, CheckAllReduceMemory, CheckAllReduceBits,
+    CheckSumInRankOrder, CheckAllGatherRagged, CheckReduceScatterRagged, CheckBroadcastRoots,
+    CheckBf16Sums, CheckBarrierOrder, CheckAllocate, CheckSplit, CheckSplitCorners, CheckTraffic,
+    CheckMessages, CheckManyInARow;
 
 }  // namespace gaccd::tests

@@ -5,10 +5,8 @@
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "daemon/autograd/add.h"
 #include "daemon/ops/loss/mean_squared_error.h"

@@ -3,10 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
-#include <future>
 #include <memory>
-#include <thread>
 
 #include "collectives/base/worker_thread.h"
 #include "tests/support/status_matchers.h"

@@ -6,7 +6,6 @@
 
 #include <memory>
 #include <stdexcept>
-#include <string>
 
 #include "collectives/base/strings.h"
 #include "tests/support/status_matchers.h"

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
 #include <optional>
 
 #include "collectives/base/number_text.h"

@@ -8,9 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <csignal>
-#include <thread>
 #include <utility>
 
 #include "collectives/comm/nccl_communicator.h"

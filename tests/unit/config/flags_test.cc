@@ -9,9 +9,6 @@
 #include <functional>
 #include <map>
 #include <sstream>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"

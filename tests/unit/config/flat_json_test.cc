@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <span>
-#include <vector>
 
 #include "proto/job.pb.h"
 #include "proto/plan.pb.h"

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <string>
 #include <variant>
 
 #include "collectives/base/files.h"

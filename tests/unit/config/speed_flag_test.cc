@@ -3,9 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <string>
-#include <vector>
-
 #include "collectives/base/strings.h"
 #include "daemon/config/make_plan.h"
 #include "daemon/config/memory_flag.h"

@@ -6,9 +6,6 @@
 
 #include <filesystem>
 #include <limits>
-#include <span>
-#include <string>
-#include <vector>
 
 #include "collectives/base/strings.h"
 #include "daemon/data/dataset.h"

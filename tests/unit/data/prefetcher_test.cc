@@ -9,7 +9,6 @@
 #include <new>
 #include <random>
 #include <semaphore>
-#include <thread>
 
 #include "daemon/data/dataset.h"
 #include "tests/support/slow_data.h"

@@ -7,7 +7,6 @@
 #include <limits>
 #include <random>
 #include <tuple>
-#include <vector>
 
 #include "collectives/base/strings.h"
 #include "daemon/data/index_source.h"

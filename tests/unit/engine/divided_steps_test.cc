@@ -7,10 +7,7 @@
 #include <sys/resource.h>
 
 #include <cmath>
-#include <functional>
 #include <numeric>
-#include <set>
-#include <vector>
 
 #include "collectives/base/process_memory.h"
 #include "collectives/base/strings.h"

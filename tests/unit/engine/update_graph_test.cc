@@ -5,8 +5,6 @@
 
 #include <array>
 #include <numeric>
-#include <span>
-#include <vector>
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"

@@ -8,8 +8,6 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "tests/support/resume_fixture.h"

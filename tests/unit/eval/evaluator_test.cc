@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <mutex>
-#include <set>
 #include <string>
 #include <thread>
 

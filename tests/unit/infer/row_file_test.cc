@@ -2,9 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
 #include <vector>
 
 #include "collectives/comm/threads.h"

@@ -5,7 +5,6 @@
 
 #include <mutex>
 #include <set>
-#include <vector>
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"

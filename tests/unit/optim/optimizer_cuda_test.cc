@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <limits>
-#include <vector>
 
 #include "daemon/optim/norm.h"
 #include "daemon/optim/optimizer.h"

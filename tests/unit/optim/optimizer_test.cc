@@ -3,10 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdint>
 #include <limits>
 #include <random>
-#include <string_view>
 #include <vector>
 
 #include "tests/support/own_state.h"

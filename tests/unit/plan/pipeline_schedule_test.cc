@@ -10,7 +10,6 @@
 #include <functional>
 #include <numeric>
 #include <random>
-#include <vector>
 
 #include "collectives/base/strings.h"
 #include "daemon/plan/balance_stages.h"

@@ -7,9 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
-#include <set>
 #include <string>
-#include <vector>
 
 #include "tests/support/status_matchers.h"
 

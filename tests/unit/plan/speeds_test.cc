@@ -6,13 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <functional>
 #include <numeric>
 #include <random>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "daemon/plan/plan.h"
 #include "tests/support/status_matchers.h"

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <string>
 
 #include "collectives/base/strings.h"
 #include "daemon/selftest/selftest_job.h"

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -14,7 +13,6 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <string>
 #include <thread>
 
 #include "collectives/base/thread.h"

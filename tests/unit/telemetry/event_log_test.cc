@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <string>
 #include <thread>
 #include <vector>
 

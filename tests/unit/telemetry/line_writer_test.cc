@@ -8,8 +8,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <chrono>
-#include <string>
 #include <thread>
 #include <vector>
 

@@ -6,10 +6,8 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <chrono>
 #include <future>
 #include <limits>
-#include <string>
 #include <thread>
 
 #include "collectives/base/strings.h"

@@ -10,8 +10,6 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <optional>
-#include <string>
 #include <thread>
 
 #include "collectives/base/strings.h"

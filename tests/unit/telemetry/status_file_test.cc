@@ -4,9 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <filesystem>
-#include <string>
 #include <thread>
 
 #include "tests/support/status_matchers.h"

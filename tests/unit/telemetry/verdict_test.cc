@@ -7,7 +7,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <string>
 
 #include "daemon/telemetry/event_text.h"
 #include "tests/support/status_matchers.h"

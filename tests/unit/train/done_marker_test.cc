@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "collectives/base/files.h"

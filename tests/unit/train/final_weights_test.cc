@@ -4,10 +4,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <string>
-#include <vector>
-
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/dataset.h"

@@ -9,8 +9,6 @@
 #include <filesystem>
 #include <limits>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"

@@ -10,11 +10,8 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
-#include <memory>
-#include <string>
 #include <string_view>
 #include <thread>
-#include <vector>
 
 #include "daemon/checkpoint/load.h"
 #include "daemon/checkpoint/train_state.h"

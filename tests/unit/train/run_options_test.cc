@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <map>
-#include <optional>
 #include <string>
 
 #include "collectives/comm/communicator.h"

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <span>
-#include <string>
 #include <vector>
 
 #include "collectives/comm/threads.h"

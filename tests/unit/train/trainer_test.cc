@@ -6,10 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <memory>
 #include <mutex>
-#include <string>
-#include <vector>
 
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"

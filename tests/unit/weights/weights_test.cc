@@ -7,7 +7,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <vector>
 
 #include "daemon/weights/safetensors.h"
 #include "daemon/weights/transformers_config.h"
