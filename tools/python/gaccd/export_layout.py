@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Converted, full, input_names, inverted, repeated, rows_name, scaled, sliced, viewed, with_samples
+from .export_convert import Arguments, Converter, Converted, full, inverted, repeated, rows_name, scaled, sliced, viewed, with_samples
 from .export_data import ones_at
 from .export_gradients import gives_integers_alone
 from .export_graph import GraphBuilder

@@ -13,7 +13,7 @@ from .export_complex import COMPLEX, OF_COMPLEX
 from .export_convert import Arguments, Converter, Converted, input_names, permuted, rows_name, scaled, viewed, with_samples
 from .export_formulas import FORMULAS
 from .export_graph import GraphBuilder
-from .export_types import Node, Refused, SampleMask
+from .export_types import Node, Refused
 from .export_images import IMAGES
 from .export_indices import INDICES
 from .export_layout import LAYOUT

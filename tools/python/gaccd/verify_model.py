@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Iterator, Mapping
+from typing import Callable, Iterator, Mapping
 
 import torch
 from safetensors.torch import load_file
