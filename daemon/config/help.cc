@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
+#include <string_view>
 
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"

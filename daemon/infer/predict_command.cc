@@ -1,5 +1,3 @@
-#include "daemon/infer/commands.h"
-
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -20,6 +18,7 @@
 #include "daemon/data/index_source.h"
 #include "daemon/data/prefetcher.h"
 #include "daemon/engine/engine_ring.h"
+#include "daemon/infer/commands.h"
 #include "daemon/infer/prediction_lines.h"
 #include "daemon/infer/row_file.h"
 #include "daemon/infer/run_on_ranks.h"

@@ -7,6 +7,7 @@
 // Plain data, the same on host and device. Control words that are summed over the ranks follow it.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>

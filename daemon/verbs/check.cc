@@ -1,5 +1,3 @@
-#include "daemon/verbs/commands.h"
-
 #include <cstddef>
 #include <cstdio>
 #include <map>
@@ -17,6 +15,7 @@
 #include "daemon/launch/rank_report.h"
 #include "daemon/launch/rank_table.h"
 #include "daemon/launch/rank_verdict.h"
+#include "daemon/verbs/commands.h"
 
 namespace gaccd {
 namespace {

@@ -1,5 +1,3 @@
-#include "daemon/verbs/commands.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <limits>
@@ -20,6 +18,7 @@
 #include "daemon/data/sources.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/tensor/random.h"
+#include "daemon/verbs/commands.h"
 
 namespace gaccd {
 namespace {

@@ -1,5 +1,3 @@
-#include "daemon/verbs/commands.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <span>
@@ -15,6 +13,7 @@
 #include "daemon/data/node_share.h"
 #include "daemon/data/sample_order.h"
 #include "daemon/data/update_schedule.h"
+#include "daemon/verbs/commands.h"
 
 namespace gaccd {
 namespace {

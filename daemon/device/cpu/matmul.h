@@ -4,6 +4,7 @@
 // looks nothing up.
 #pragma once
 
+#include <cstdint>
 #include <dnnl.hpp>
 #include <vector>
 

@@ -83,8 +83,8 @@ void PackTransposed(const float* weight, std::int64_t n, std::int64_t k, float* 
         std::memcpy(&rows[r], weight + (j + r) * k + i, sizeof(TileRow));
       }
       TransposeTile(rows);
-      float* block = packed + (j / kBlockColumns * (k / kTile) + i / kTile) * kBlockWords +
-                     j % kBlockColumns;
+      float* block =
+          packed + (j / kBlockColumns * (k / kTile) + i / kTile) * kBlockWords + j % kBlockColumns;
       for (int r = 0; r < kTile; ++r) {
         std::memcpy(block + r * kBlockColumns, &rows[r], sizeof(TileRow));
       }

@@ -1,7 +1,6 @@
-#include "daemon/inspect/export/exports.h"
-
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
+#include "daemon/inspect/export/exports.h"
 #include "daemon/inspect/watch/event_stream.h"
 
 namespace gaccd {

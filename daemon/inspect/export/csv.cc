@@ -1,10 +1,9 @@
-#include "daemon/inspect/export/exports.h"
-
 #include <unordered_map>
 #include <variant>
 
 #include "collectives/base/number_text.h"
 #include "collectives/base/overloaded.h"
+#include "daemon/inspect/export/exports.h"
 #include "daemon/inspect/watch/event_stream.h"
 
 namespace gaccd {

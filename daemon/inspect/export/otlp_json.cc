@@ -1,11 +1,10 @@
-#include "daemon/inspect/export/exports.h"
-
 #include <map>
 #include <utility>
 
 #include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
+#include "daemon/inspect/export/exports.h"
 #include "daemon/inspect/export/scalars.h"
 #include "daemon/inspect/watch/event_stream.h"
 

@@ -1,5 +1,3 @@
-#include "daemon/inspect/export/exports.h"
-
 #include <algorithm>
 #include <bit>
 #include <cctype>
@@ -10,6 +8,7 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/crc32c.h"
+#include "daemon/inspect/export/exports.h"
 #include "daemon/inspect/export/scalars.h"
 #include "daemon/inspect/watch/event_stream.h"
 #include "proto/tensorboard.pb.h"
