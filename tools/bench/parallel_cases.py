@@ -9,7 +9,7 @@ from pathlib import Path
 import harness
 import model_cases
 
-STEPS = 4  # micro-batches of an update, of each rank or pipeline
+STEPS = 4  # micro-batches of an update
 
 
 def ours(own, ranks, steps, flags):
@@ -59,7 +59,7 @@ def sharding(table, inputs, gaccd, python, pairs):
         return
     for stage, wanted in ((1, ">= 2"), (2, ">= 3")):
         def theirs(stage=stage):
-            line = harness.torch_ranks(python, 2, "zero.py", [*own.peer_flags(), f"--k={STEPS}", f"--precision=stage{stage}"])
+            line = harness.torch_ranks(python, 2, "zero.py", [*own.peer_flags(), f"--k={STEPS // 2}", f"--precision=stage{stage}"])
             return line["update_s"], line["loss"]
 
         def mlp(stage=stage):
@@ -75,8 +75,8 @@ def sharding(table, inputs, gaccd, python, pairs):
         sides = model_cases.in_turn(pairs, own_mlp, mlp)
         row(table, f"m MLP, 2 ranks x {STEPS} x 32, shard optimizer", "samples", 2 * STEPS * 32, sides,
             f"DeepSpeed ZeRO-{stage}", wanted)
-        sides = model_cases.in_turn(pairs, lambda: ours(own, 2, 2 * STEPS, ["--shard=optimizer"]), theirs)
-        row(table, f"m gpt, 2 ranks x {STEPS} x {model.micro}, shard optimizer", "tokens", 2 * STEPS * model.micro * model.length,
+        sides = model_cases.in_turn(pairs, lambda: ours(own, 2, STEPS, ["--shard=optimizer"]), theirs)
+        row(table, f"m gpt, 2 ranks x {STEPS // 2} x {model.micro}, shard optimizer", "tokens", STEPS * model.micro * model.length,
             sides, f"DeepSpeed ZeRO-{stage}", wanted)
 
 
