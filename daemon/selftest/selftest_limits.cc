@@ -116,7 +116,7 @@ std::string SelftestNeeds(const SelftestSize& size) {
   const auto bytes = static_cast<std::int64_t>(std::min(BytesFor(size, size.ranks), 9e18));
   if (bytes < kLarge) return {};
   return StrCat("selftest: ", size.ranks, " ranks run as threads of this process, with about ",
-                Megabytes(bytes), " of memory; this takes minutes");
+                Megabytes(bytes), " of memory; this may take minutes");
 }
 
 }  // namespace gaccd

@@ -243,7 +243,7 @@ TEST_F(ExportTest, AttemptWithoutEventsIsRestart) {
   EXPECT_EQ(Sum(run_).attempts, 3);
   WriteStatus(run_, "");
   EXPECT_THAT(Export(ExportFormat::kPrometheus),
-              testing::ContainsRegex("gaccd_restarts_total.* 2\n"));
+              testing::ContainsRegex("gaccd_restarts_total\\{[^}]*\\} 2\n"));
 }
 
 // A second job in the folder: before and after its script has noticed.
@@ -251,11 +251,11 @@ TEST_F(ExportTest, RefusedStartIsNoRestart) {
   WriteStatus(run_, "");
   run_.Append("attempts/000-813/srun.err", "");
   EXPECT_THAT(Export(ExportFormat::kPrometheus),
-              testing::ContainsRegex("gaccd_restarts_total.* 1\n"));
+              testing::ContainsRegex("gaccd_restarts_total\\{[^}]*\\} 1\n"));
   run_.Append("ledger.jsonl", R"({"attempt":"000-813","exit":78,"verdict":"fail"})"
                               "\n");
   EXPECT_THAT(Export(ExportFormat::kPrometheus),
-              testing::ContainsRegex("gaccd_restarts_total.* 1\n"));
+              testing::ContainsRegex("gaccd_restarts_total\\{[^}]*\\} 1\n"));
 }
 
 TEST_F(ExportTest, ClockSetBackBetweenAttemptsKeepsGoodput) {
