@@ -264,7 +264,8 @@ Result<std::vector<std::vector<float>>> References(const Dataset& data, const Mo
 }  // namespace
 
 double SelftestCase::tolerance() const {
-  return std::max(1e-6, 0x1p-24 * std::sqrt(static_cast<double>(plan.accum_steps())));
+  return std::max(1e-6,
+                  0x1p-24 * std::sqrt(static_cast<double>(plan.world() * plan.accum_steps())));
 }
 
 double SelftestCase::mean_of_means_error() const {

@@ -27,7 +27,7 @@ struct SelftestCase {
   double rank_means_error = 0;  // its largest error of the weight of a token
 
   // The largest deviation explained by rounding: the maximum of 1e-6 and 2^-24 (half a unit in the
-  // last place of f32) x sqrt(micro-steps), whose gradients are added one by one.
+  // last place of f32) x sqrt(ranks x micro-steps), whose gradients are added one by one.
   [[nodiscard]] double tolerance() const;
   // The largest error of the weight of a sample with the mean of means: |w / w_right - 1|. 0 if all
   // micro-batches have the same size.

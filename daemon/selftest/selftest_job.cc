@@ -298,7 +298,8 @@ std::vector<JobSelftest::Mistake> ListMistakes(const Job& job, const Model& mode
 
 double JobSelftest::tolerance() const {
   constexpr double kMaxRounding = 1e-3;
-  return std::max({1e-6, 0x1p-24 * std::sqrt(static_cast<double>(plan.accum_steps())),
+  return std::max({1e-6,
+                   0x1p-24 * std::sqrt(static_cast<double>(plan.world() * plan.accum_steps())),
                    std::min(4 * rounding, kMaxRounding)});
 }
 
