@@ -41,7 +41,7 @@ class Cutter {
       for (const ValueId input : graph_.nodes()[i].inputs) {
         const auto from = producer_[Index(input)];
         if (!from || stage_[*from] == stage || IsReceived(input, stage)) continue;
-        // The stage computes its own copy of a value that depends on inputs only.
+        // The stage computes its own copy.
         if (!of_inputs_[Index(input)]) return Refuse(input, stage_[*from], stage);
         runs[*from] = true;
       }
@@ -60,9 +60,10 @@ class Cutter {
       const Node& node = graph_.nodes()[i];
       const auto ends_before = [&](ValueId cut) { return producer(cut) < i; };
       stage_[i] = static_cast<std::size_t>(std::ranges::count_if(cuts_.values, ends_before));
+      // Inputs, constants and frozen parameters need no gradient.
       const bool of_inputs = std::ranges::all_of(node.inputs, [this](ValueId input) {
         return producer_[Index(input)] ? bool{of_inputs_[Index(input)]}
-                                       : graph_.value(input).kind == ValueKind::kInput;
+                                       : !graph_.value(input).needs_gradient;
       });
       for (const ValueId output : node.outputs) of_inputs_[Index(output)] = of_inputs;
     }
@@ -102,7 +103,7 @@ class Cutter {
   std::size_t backward_;                              // index of its first node
   std::vector<std::optional<std::size_t>> producer_;  // by value: the node
   std::vector<std::size_t> stage_;                    // by node
-  std::vector<bool> of_inputs_;                       // by value: it depends on inputs only
+  std::vector<bool> of_inputs_;                       // by value: it depends on nothing trained
 };
 
 // Moves the nodes from `begin` on that `sent` does not need to the end, after a SegmentBoundary,

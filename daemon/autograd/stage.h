@@ -9,8 +9,8 @@
 // two segments (executor.h), between which other micro-batches may run. The last stage has no
 // SegmentBoundary and one segment. A divided backward has a second SegmentBoundary: the nodes that
 // `sent_gradient` needs come before it, the gradients of weights after it, in a separate segment.
-// Forward values that depend on inputs only, such as a mask of positions, are computed in every
-// stage that reads them.
+// Forward values that depend on inputs, constants and frozen parameters only, such as a mask, are
+// computed in every stage that reads them.
 #pragma once
 
 #include <cstddef>
@@ -56,7 +56,8 @@ struct StageEnds {
 using StageUsers = std::vector<std::vector<std::size_t>>;
 
 // Those that the nodes of a stage read or compute a gradient for. kConfig if a value other than a
-// cut, computed from parameters, is read in another stage: the cut crosses a residual connection.
+// cut, computed from trained parameters, is read in another stage: the cut crosses a residual
+// connection.
 Result<StageUsers> FindStageParameters(const Graph& graph, const StageCuts& cuts);
 
 // Reduces `graph` to one stage. divide_backward: if the stage sends a gradient. Errors as above.

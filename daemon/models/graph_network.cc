@@ -104,8 +104,27 @@ std::set<std::string_view> StartAtOne(const GraphFile& graph) {
   return ones;
 }
 
-// For each node: whether its value is the only one so far that later nodes or the output read.
-std::vector<bool> IsOnlyLiveValue(const GraphBody& graph) {
+// The inputs, the constants and the values that depend on nothing else, not on random numbers
+// either: every stage of a pipeline computes those that it reads (autograd/stage.h).
+std::set<std::string_view> MadeFromInputs(const GraphFile& graph, const GraphBody& body) {
+  std::set<std::string_view> made = {""};  // an input that the node omits
+  for (const GraphTensor& input : graph.inputs) made.insert(input.name);
+  for (const GraphTensor& parameter : graph.parameters) {
+    if (parameter.values != nullptr) made.insert(parameter.name);
+  }
+  for (const GraphNode& node : body.nodes) {
+    const bool random =
+        node.op == "dropout" || node.op == "drop_samples" || node.op == "uniform_noise";
+    const auto is_made = [&](const std::string& input) { return made.contains(input); };
+    if (!random && std::ranges::all_of(node.inputs, is_made)) made.insert(node.name);
+  }
+  return made;
+}
+
+// For each node: whether its value is the only one so far that later nodes or the output read,
+// except those made from inputs.
+std::vector<bool> IsOnlyLiveValue(const GraphFile& file, const GraphBody& graph) {
+  const std::set<std::string_view> made = MadeFromInputs(file, graph);
   std::map<std::string_view, std::size_t> last_reader;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     for (const std::string& input : graph.nodes[i].inputs) last_reader[input] = i;
@@ -114,9 +133,11 @@ std::vector<bool> IsOnlyLiveValue(const GraphBody& graph) {
   std::vector<bool> alone;
   std::multiset<std::size_t> last_readers;  // of values so far
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    last_readers.insert(last_reader[graph.nodes[i].name]);
+    const std::string& name = graph.nodes[i].name;
+    const bool counts = !made.contains(name);
+    if (counts) last_readers.insert(last_reader[name]);
     last_readers.erase(last_readers.begin(), last_readers.upper_bound(i));
-    alone.push_back(last_readers.size() == 1 && last_reader[graph.nodes[i].name] > i);
+    alone.push_back(counts && last_readers.size() == 1 && last_reader[name] > i);
   }
   return alone;
 }
@@ -235,7 +256,7 @@ ValueId GraphNetwork::RecordBody(GraphRecorder& values) const {
     values.AddInput(input);
     if (!values.ok()) return nn::kNoValue;
   }
-  const std::vector<bool> alone = IsOnlyLiveValue(body);
+  const std::vector<bool> alone = IsOnlyLiveValue(graph_, body);
   for (std::size_t i = 0; i < body.nodes.size(); ++i) {
     const GraphNode& node = body.nodes[i];
     values.Begin(node);

@@ -10,6 +10,7 @@
 
 #include "daemon/autograd/add.h"
 #include "daemon/ops/loss/mean_squared_error.h"
+#include "daemon/ops/pointwise/combine.h"
 #include "daemon/ops/pointwise/relu.h"
 #include "daemon/ops/product/linear.h"
 #include "tests/support/status_matchers.h"
@@ -65,6 +66,36 @@ TEST(StageTest, ComputesInputOnlyValuesWhereRead) {
   EXPECT_THAT(StageNodes(last), ElementsAre("add", "linear", "mean_squared_error"));
   EXPECT_EQ(last.nodes()[1].inputs[0], after.received) << "not the value of the other stage";
   EXPECT_EQ(last.nodes()[0].outputs[0], recorded.twice);
+}
+
+// A mask of inputs and of a constant, read in both stages, forward and backward.
+TEST(StageTest, ComputesValuesOfConstantsWhereRead) {
+  TwoStages recorded;
+  Graph& graph = recorded.graph;
+  const ValueId constant = graph.AddParameter("constant", {4, 2}, 4, /*frozen=*/true);
+  const ValueId mask = recorded.Apply(std::make_shared<Add>(), {recorded.twice, constant});
+  const auto multiply = std::make_shared<Combine>(CombineKind::kMultiply);
+  const ValueId cut = recorded.Apply(multiply, {recorded.z, mask});
+  const ValueId masked = recorded.Apply(multiply, {recorded.Layer({2, 2}, 5, cut), mask});
+  const ValueId loss = recorded.Apply(std::make_shared<MeanSquaredError>(), {masked, recorded.t});
+  const ValueId seed = graph.AddInput("weight", {{1}, DType::kF32});
+  std::vector<std::optional<ValueId>> gradients;
+  ASSERT_OK(RecordGradients(graph, loss, seed, &gradients));
+  EXPECT_EQ(gradients[Index(mask)], std::nullopt);
+  const StageCuts cuts{.values = {cut}, .gradients = {*gradients[Index(cut)]}, .seed = seed};
+  EXPECT_THAT(ValueOrThrow(FindStageParameters(graph, cuts)),
+              ElementsAre(ElementsAre(0, 1, 2, 3, 4), ElementsAre(4, 5, 6)));
+  for (const std::size_t stage : {0, 1}) {
+    Graph part = graph;
+    ASSERT_OK(CutStage(cuts, stage, &part));
+    const std::vector<std::string> names = StageNodes(part);
+    EXPECT_EQ(std::ranges::count(names, "add"), 2);
+    EXPECT_EQ(std::ranges::count(names, "combine_multiply"), 2) << "forward and backward";
+    EXPECT_EQ(std::ranges::count(names, "linear_weight_gradient"), stage == 0 ? 2 : 1);
+    for (const Node& node : part.nodes()) {
+      EXPECT_TRUE(node.function->name() != "combine_multiply" || node.inputs[1] == mask);
+    }
+  }
 }
 
 TEST(StageTest, SplitBackwardComputesSentGradientsFirst) {

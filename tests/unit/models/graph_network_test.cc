@@ -339,6 +339,39 @@ TEST(GraphNetworkTest, StagesCutTextsIfTheFunctionsAreTheSame) {
   EXPECT_TRUE(other.sample().cuts.empty());
 }
 
+// Every stage computes a mask of inputs and constants, so the model can be cut where it is read
+// later. A random one is not computed twice.
+TEST(GraphNetworkTest, EndsBlocksBetweenReadersOfAMask) {
+  const auto model_with = [](std::string_view op, std::string_view attribute) {
+    std::string text = R"(version: 1 input { name: "features" size: -1 size: 6 } )";
+    for (const std::string_view w : {"w0", "w1"}) {
+      text += StrCat("parameter { name: \"", w, "\" size: 6 size: 6 } ");
+    }
+    text += StrCat(R"(parameter { name: "constant:0" size: 6 value: 1 value: 2 value: 3 value: 4
+        value: 5 value: 6 }
+      node { name: "added" op: "add" input: "features" input: "constant:0" }
+      node { name: "mask" op: ")",
+                   op, R"(" input: "added" attribute { )", attribute, " } }");
+    std::string x = "features";
+    for (const std::string_view i : {"0", "1"}) {
+      text += StrCat("node { name: \"y", i, "\" op: \"linear\" input: \"", x, "\" input: \"w", i,
+                     R"(" attribute { name: "in_out" integer: 0 } } node { name: "z)", i,
+                     "\" op: \"mul\" input: \"y", i, "\" input: \"mask\" }");
+      x = StrCat("z", i);
+    }
+    auto network = ValueOrThrow(GraphNetwork::Make(
+        ValueOrThrow(ParseGraph(StrCat(text, " output: \"z1\""), "g")), NormStatistics{}, "g"));
+    return ValueOrThrow(
+        Model::Make(std::move(network), LossKind::kSoftmaxCrossEntropy, LabelledSample({6}, 6)));
+  };
+  Model model = model_with("less", R"(name: "than" number: 2)");
+  EXPECT_EQ(ValueOrThrow(model.BlockFlops()).size(), 4U);  // they end at y0, z0, y1
+  ASSERT_OK(model.SetStage({2, 2}, 1));
+  EXPECT_EQ(model.stage()->uses, (std::vector<bool>{false, true, true}));
+  EXPECT_EQ(  // the first one ends at the mask
+      ValueOrThrow(model_with("dropout", R"(name: "p" number: 0.5)").BlockFlops()).size(), 2U);
+}
+
 TEST(GraphNetworkTest, CutsTextsIfDropoutKeepsPositions) {
   EXPECT_TRUE(CutsTexts([](std::int64_t) { return Dropped("0.1", "x", "y"); }));
   EXPECT_TRUE(CutsTexts([](std::int64_t length) { return Weighted(length, "0.1"); }));
