@@ -15,10 +15,13 @@ Result<std::vector<std::int64_t>> BalanceStages(std::span<const double> costs, s
   if (stages > 1 && stages + least_first > std::ssize(costs) + 1) {
     return Status(ErrorKind::kConfig,
                   StrCat("pipeline: expected at most one stage a block, found ", stages,
-                         " stages and ", blocks, " blocks",
+                         " stages and ", blocks, blocks == 1 ? " block" : " blocks",
                          least_first > 1 ? StrCat("; the first stage needs ", least_first,
                                                   " of them to have something to train")
-                                         : ""));
+                                         : "",
+                         "; a block ends where one value continues and the parameters used so far "
+                         "are declared before all others: use fewer stages, or declare parameters "
+                         "(in PyTorch: modules) in the order of their use and export again"));
   }
   constexpr double kNever = std::numeric_limits<double>::infinity();
   std::vector<std::vector<double>> least(count, std::vector<double>(blocks + 1, kNever));
