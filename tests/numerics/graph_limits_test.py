@@ -66,6 +66,15 @@ class GraphLimits(ExportTest):
     def test_a_prediction_for_some_tokens_is_compared(self):
         self.check_model(Looks(9, lambda ids: ids[:, 1:3], mean=False), torch.randint(9, (2, 5)))
 
+    def test_masks_of_certain_values(self):
+        """The attention read the input itself as the mask, so that each value but 0 was visible."""
+        ids = torch.randint(9, (2, 6))
+        for name, formula, example in (("equal", lambda ids: ids == 1, ids), ("below", lambda ids: (ids > 0) & (ids < 5), ids),
+                                       ("not", lambda ids: (ids != 0) & (ids != 7), ids), ("numbers", lambda x: x > 0.5, torch.rand(2, 6))):
+            for causal in (False, True):
+                with self.subTest(mask=name, causal=causal):
+                    self.check_model(Hides(formula, causal), example, samples=32)
+
 
 def define_models():
     """Once PyTorch is there."""
@@ -111,12 +120,25 @@ def define_models():
         def forward(self, x):
             turned = torch.view_as_complex(self.q(x).unflatten(-1, (4, 2)).contiguous()) * self.angles
             return self.out(torch.view_as_real(turned).flatten(2).mean(1))
-    return Looks, Masked, Rotates, Stores
+
+    class Hides(nn.Module):
+        """Attention to the keys of certain values."""
+        def __init__(self, formula, causal):
+            super().__init__()
+            self.formula, self.seen = formula, torch.ones(6, 6).bool().tril() if causal else torch.ones(6, 6).bool()
+            self.places, self.tokens, self.q = nn.Parameter(torch.randn(6, 8)), nn.Embedding(9, 8), nn.Linear(8, 8)
+
+        def forward(self, x):
+            y = x[..., None] * self.places if x.is_floating_point() else self.tokens(x)
+            q, k = (one.unflatten(2, (2, 4)).transpose(1, 2) for one in (self.q(y) + self.places, y))
+            mask = self.formula(x)[:, None, None, :] & self.seen
+            return nn.functional.scaled_dot_product_attention(q, k, k, attn_mask=mask).transpose(1, 2).flatten(2)
+    return Hides, Looks, Masked, Rotates, Stores
 
 
 if __name__ == "__main__":
     gaccd_export = open_exporter("tests/numerics/graph_limits_test.py exports models of PyTorch 2.5 or newer")
     import numpy
     import torch
-    Looks, Masked, Rotates, Stores = define_models()
+    Hides, Looks, Masked, Rotates, Stores = define_models()
     unittest.main(argv=[sys.argv[0], *sys.argv[2:]])

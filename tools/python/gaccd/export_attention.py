@@ -7,9 +7,12 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converted, has_infinity, repeated, rows_name, scaled, shifted, viewed
+from .export_convert import Arguments, Converted, has_infinity, repeated, rows_name, scaled, shifted, sliced, viewed
 from .export_graph import GraphBuilder
 from .export_types import HIDDEN, INFINITE, SAMPLES, Node
+
+MASK = "attention_mask"  # of texts; gaccd computes it from their lengths
+OTHER_IDS = 10  # more than the two values of a mask
 
 
 def _additive_mask(mask: torch.Tensor) -> torch.Tensor | None:
@@ -64,25 +67,45 @@ def _score_bias(graph: GraphBuilder, node: Any, a: Arguments) -> tuple[bool, str
     return False, name
 
 
-def _mask_input(graph: GraphBuilder, mask: Any) -> tuple[Any, bool] | None:
-    """The model input from which this mask is computed, 1 for each visible token, and whether the mask is also causal; None
-    for another mask. Determined by evaluation, because such masks are computed in many ways."""
+def _key_mask(graph: GraphBuilder, node: Any, mask: Any) -> tuple[str, bool] | None:
+    """The name of a value [samples, length] that is 0 for keys which the mask hides from all queries, and whether the mask is
+    also causal; None for another mask. Determined by evaluation, because such masks are computed in many ways."""
     given = graph.required_inputs(mask)
     if len(given) != 1 or mask.meta["val"].dtype != torch.bool or given[0].meta["val"].dim() != 2:
         return None
-    length = given[0].meta["val"].shape[1]
+    length, dtype = given[0].meta["val"].shape[1], given[0].meta["val"].dtype
     shape = graph.shape(mask)
     if shape[-1] != length or len(shape) != 4 or shape[-2] not in (1, length):
         return None
-    tried = torch.randint(2, (SAMPLES, length), generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    tried = torch.randint(2, (SAMPLES, length), generator=generator)
     tried[0], tried[1], tried[2] = 1, 0, torch.arange(length) < length // 2
-    keys = tried.bool()[:, None, None, :].expand(SAMPLES, 1, length, length)
-    found = graph.evaluate(mask, {given[0]: tried.to(given[0].meta["val"].dtype)}).expand(SAMPLES, *shape[1:-2], length, length)
+    other = torch.randint(OTHER_IDS, (SAMPLES, length), generator=generator)
+    try:
+        found, of_other = (graph.evaluate(mask, {given[0]: one.to(dtype)}).expand(SAMPLES, *shape[1:-2], length, length)
+                           for one in (tried, other))
+    except IndexError:  # of a table of fewer rows
+        return None
     for causal in (False, True):
-        seen = keys.tril() if causal else keys
-        if torch.equal(found, seen.expand_as(found)):
-            return given[0], causal
+        if _hides_keys(found, tried.bool(), causal) and _hides_keys(of_other, of_other[:, 0, -1], causal):
+            # Of other ids a comparison may hide any, as ids != 50256 does.
+            if graph.value(given[0]) == MASK and not dtype.is_floating_point and torch.equal(of_other[:, 0, -1], other.bool()):
+                return graph.raw_value_name(node, given[0]), causal
+            return _last_row(graph, node, mask), causal
     return None
+
+
+def _hides_keys(found: torch.Tensor, keys: torch.Tensor, causal: bool) -> bool:
+    seen = keys[:, None, None, :].expand(*keys.shape[:1], 1, *found.shape[-2:])
+    return torch.equal(found, (seen.tril() if causal else seen).expand_as(found))
+
+
+def _last_row(graph: GraphBuilder, node: Any, mask: Any) -> str:
+    """What the last query sees: all keys that are not hidden, also of a causal mask."""
+    name, (_, heads, rows, length) = graph.value_name(node, mask), graph.shape(mask)
+    for dim, size in ((1, heads), (2, rows)):
+        name = sliced(graph, node, name, dim, size - 1, size) if size > 1 else name
+    return viewed(graph, node, name, [-1, length])
 
 
 def _for_samples(graph: GraphBuilder, node: Any, x: Any, samples: int) -> str:
@@ -172,10 +195,10 @@ def _attention_4d(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     fused = sizes[0] < 0 and not a["dropout_p"] and usual and all(
         graph.sizes(node, graph.shape(a[name])) == sizes for name in ("key", "value"))
     mask = a["attn_mask"]
-    keys = _mask_input(graph, mask) if fused and isinstance(mask, torch.fx.Node) else None
+    keys = _key_mask(graph, node, mask) if fused and isinstance(mask, torch.fx.Node) else None
     if keys is not None:
         given = [graph.value_name(node, a[name]) for name in ("query", "key", "value")]
-        return Node("masked_attention", [*given, graph.raw_value_name(node, keys[0])], {"causal": keys[1]})
+        return Node("masked_attention", [*given, keys[0]], {"causal": keys[1]})
     causal, added = _score_bias(graph, node, a)
     if added is None and fused:
         return Node("attention", [graph.value_name(node, a[name]) for name in ("query", "key", "value")], {"causal": causal})
