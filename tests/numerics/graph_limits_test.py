@@ -75,6 +75,12 @@ class GraphLimits(ExportTest):
                 with self.subTest(mask=name, causal=causal):
                     self.check_model(Hides(formula, causal), example, samples=32)
 
+    def test_layer_norms_of_computed_weights(self):
+        class Norm(torch.nn.LayerNorm):  # as Nemotron's
+            def forward(self, x):
+                return torch.nn.functional.layer_norm(x, (4,), self.weight + 1, self.bias, self.eps)
+        self.check_model(torch.nn.Sequential(torch.nn.Linear(3, 4), Norm(4)), torch.zeros(2, 3))
+
 
 def define_models():
     """Once PyTorch is there."""

@@ -97,7 +97,7 @@ def _key_mask(graph: GraphBuilder, node: Any, mask: Any) -> tuple[str, bool] | N
 
 def _hides_keys(found: torch.Tensor, keys: torch.Tensor, causal: bool) -> bool:
     seen = keys[:, None, None, :].expand(*keys.shape[:1], 1, *found.shape[-2:])
-    return torch.equal(found, (seen.tril() if causal else seen).expand_as(found))
+    return bool(torch.equal(found, (seen.tril() if causal else seen).expand_as(found)))
 
 
 def _last_row(graph: GraphBuilder, node: Any, mask: Any) -> str:

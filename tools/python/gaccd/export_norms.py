@@ -62,7 +62,7 @@ def _layer_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     count = math.prod(last)
     x, weight, bias = input_names(graph, node, a["input"], a["weight"], a["bias"])
     sizes = graph.sizes(node)
-    if len(last) == 1:
+    if len(last) == 1 and all(not one or graph.is_parameter(one) for one in (weight, bias)):
         return Node("layer_norm", [x, *_or_filled(graph, node, [weight, bias], count)], {"eps": float(a["eps"])})
     rows = viewed(graph, node, with_samples(graph, node, a["input"], x), [*sizes[:-len(last)], count])
     y = graph.emit(node, Node("layer_norm", [rows, *_or_filled(graph, node, ["", ""], count)], {"eps": float(a["eps"])}))
