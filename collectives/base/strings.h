@@ -75,7 +75,11 @@ template <typename... Args>
 template <typename List>
 [[nodiscard]] std::string Join(const List& parts, std::string_view separator) {
   std::string text;
-  for (const auto& part : parts) text += StrCat(text.empty() ? "" : separator, part);
+  std::string_view before;
+  for (const auto& part : parts) {
+    text += StrCat(before, part);
+    before = separator;
+  }
   return text;
 }
 

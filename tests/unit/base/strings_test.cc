@@ -49,6 +49,22 @@ TEST(StringsTest, FewBytesAreNotZero) {
   EXPECT_EQ(Megabytes(0), "0.0 MB");
 }
 
+TEST(StringsTest, ListsMayHaveEmptyParts) {
+  using Parts = std::vector<std::string>;
+  EXPECT_EQ(Split("a,,b,", ','), (Parts{"a", "", "b"}));
+  EXPECT_EQ(Split(",a", ','), (Parts{"", "a"}));
+  EXPECT_EQ(Split("", ','), Parts{});
+  EXPECT_EQ(Join(Parts{"", "a", ""}, ", "), ", a, ");
+  EXPECT_EQ(Join(std::vector<int>{1, 2}, ","), "1,2");
+  EXPECT_TRUE(HasPart("cpu,memory", "memory"));
+  EXPECT_FALSE(HasPart("cpu,memory", "mem"));
+}
+
+TEST(StringsTest, CountsHavePlurals) {
+  EXPECT_EQ(gaccd::Counted(1, "rank") + ", " + gaccd::Counted(0, "node"), "1 rank, 0 nodes");
+  EXPECT_EQ(Format("%05d %.1f", 7, 0.25), "00007 0.2");
+}
+
 TEST(NumberTextTest, AcceptsCompleteNumbersOnly) {
   EXPECT_EQ(ToNumber<int>("-17"), -17);
   EXPECT_EQ(ToNumber<double>("1e3"), 1000);
