@@ -15,8 +15,8 @@
 #include <string_view>
 
 #include "collectives/base/environment.h"
-#include "collectives/base/print.h"
-#include "collectives/base/process_memory.h"
+#include "collectives/base/memory.h"
+#include "collectives/base/output.h"
 #include "collectives/base/result.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flags.h"

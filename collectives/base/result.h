@@ -45,7 +45,7 @@ class [[nodiscard]] Status {
   }
 
   static Status Ok() { return {}; }
-  // kConfig, for an allocation that failed: see NoMemory() (process_memory.h).
+  // kConfig, for an allocation that failed: see NoMemory() (memory.h).
   static Status LacksMemory(std::string message);
 
   [[nodiscard]] bool ok() const { return error_ == nullptr; }

@@ -7,6 +7,8 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <functional>
+#include <future>
 #include <memory>
 #include <string_view>
 #include <system_error>
@@ -81,5 +83,68 @@ Result<std::thread> StartThread(std::string_view name, Body body) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return started;
 }
+
+// Calls that may never return, for example to a file system that does not respond. They run on a
+// separate thread, which is abandoned after a time limit.
+
+// Used by one thread. Call Join() before destroying what was started.
+class AbandonableThread {
+ public:
+  AbandonableThread() = default;  // not started
+
+  // `body` must share ownership of everything it uses. Errors: those of StartThread().
+  static Result<AbandonableThread> Start(std::string_view name, std::function<void()> body);
+
+  // Waits up to `limit` until `body` has returned. Returns whether it has; true if not started.
+  [[nodiscard]] bool WaitFor(std::chrono::milliseconds limit) const;
+
+  // Waits up to `limit` until `body` has returned. If it has not, abandons the thread, which ends
+  // when `body` returns. Returns whether it has ended; true if not started. Later calls do nothing.
+  bool Join(std::chrono::milliseconds limit);
+
+ private:
+  std::thread thread_;
+  std::future<void> ended_;
+};
+
+// Calls `body` on such a thread and returns whether it has returned within `limit`. `meanwhile`, if
+// set, is called on the calling thread, at once and then every 0.1 s. If no thread can be created,
+// `body` is called on the calling thread, without a limit. Thread-safe.
+[[nodiscard]] bool CallWithin(std::chrono::milliseconds limit, std::function<void()> body,
+                              const std::function<void()>& meanwhile = nullptr);
+
+// WorkerThread: calls a function repeatedly on a separate thread, so that callers never wait for a
+// file system that does not respond.
+
+// Must be created, ended and destroyed by the same thread.
+class WorkerThread {
+ public:
+  // `work` is called after every Wake(), and every `period`. It must not throw, and must share
+  // ownership of everything it uses: see End(). kOs if no thread can be created.
+  static Result<std::unique_ptr<WorkerThread>> Start(std::string_view name,
+                                                     std::function<void()> work,
+                                                     std::chrono::milliseconds period = kNever);
+  ~WorkerThread() { End(kPatience); }
+  WorkerThread(const WorkerThread&) = delete;
+  WorkerThread& operator=(const WorkerThread&) = delete;
+
+  // Requests a call of `work` that begins after this. Thread-safe.
+  void Wake();
+  // Starts no more calls and waits up to `patience` for the current one. If it has not returned,
+  // abandons the thread, which ends when it returns. Returns whether the thread has ended; true if
+  // End() was called before.
+  bool End(std::chrono::milliseconds patience);
+
+  static constexpr std::chrono::milliseconds kPatience{5'000};
+  static constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 365);
+
+ private:
+  struct State;  // shared with the thread
+  explicit WorkerThread(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  static void Run(State& state);
+
+  const std::shared_ptr<State> state_;
+  AbandonableThread thread_;
+};
 
 }  // namespace gaccd

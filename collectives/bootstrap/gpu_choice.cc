@@ -1,5 +1,3 @@
-#include "collectives/bootstrap/gpu_choice.h"
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -8,6 +6,7 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
+#include "collectives/bootstrap/gpus.h"
 
 namespace gaccd {
 namespace {

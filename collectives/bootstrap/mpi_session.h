@@ -4,6 +4,7 @@
 // process whose collective failed does not finalize, as it would wait forever for the others.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -72,5 +73,18 @@ struct FakeNode {
 // The communicator of all ranks. Collective.
 Result<std::unique_ptr<Communicator>> MakeMpi(const MpiSession& session, const CommOptions& options,
                                               const std::optional<FakeNode>& fake = std::nullopt);
+
+// The MPI versions at compile time and at run time.
+
+// "3.1, Open MPI v4.1.4 (compiled with v4.1.4)": the standard, the loaded library, and the version
+// it was compiled with. Works before MPI_Init.
+[[nodiscard]] std::string MpiVersion();
+
+// The same as numbers. All 0: unknown, not Open MPI.
+struct MpiNumbers {
+  std::array<int, 3> compiled{};
+  std::array<int, 3> loaded{};
+};
+[[nodiscard]] MpiNumbers MpiVersionNumbers();
 
 }  // namespace gaccd

@@ -22,7 +22,7 @@
 
 #include "collectives/base/buffer.h"
 #include "collectives/base/result.h"
-#include "collectives/liveness/deadline/interrupt.h"
+#include "collectives/liveness/deadline/deadline.h"
 #include "collectives/liveness/deadline/missing.h"
 
 namespace gaccd {
@@ -70,7 +70,7 @@ class CommMemory {
 };
 
 // Bytes that a rank sends to other ranks. Defined by the operation, not by the transport
-// (collectives/comm/traffic.h).
+// (collectives/comm/communicator.cc).
 struct CommTraffic {
   std::int64_t sent = 0;           // to all others
   std::int64_t between_nodes = 0;  // the part that leaves the node

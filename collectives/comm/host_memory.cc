@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/base/host_buffer.h"
+#include "collectives/base/memory.h"
 
 namespace gaccd {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include "collectives/base/fnv.h"
+#include "collectives/base/hash.h"
 #include "collectives/base/strings.h"
 #include "collectives/liveness/deadline/exit_timer.h"
 

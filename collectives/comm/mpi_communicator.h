@@ -20,21 +20,43 @@
 // of the use in between, so all have finished reading it.
 #pragma once
 
+#include <mpi.h>
+
+#include <cstddef>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "collectives/base/buffer.h"
+#include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
-#include "collectives/comm/mpi_group.h"
 #include "collectives/comm/mpi_handles.h"
-#include "collectives/comm/mpi_sends.h"
 #include "collectives/comm/mpi_watch.h"
 #include "collectives/comm/node_group.h"
 #include "collectives/comm/sum.h"
 
 namespace gaccd {
+
+// Messages being sent: MPI progresses them only during calls. Keeps a copy of each until it is
+// sent. Used by one thread.
+class MpiSends {
+ public:
+  // Starts sending a copy.
+  Status Add(MPI_Comm comm, const ConstBuffer& message, int to);
+  // Makes MPI progress; removes sent messages from the front.
+  Status Move();
+  [[nodiscard]] bool empty() const { return under_way_.empty(); }
+
+ private:
+  struct UnderWay {
+    std::vector<std::byte> copy;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+  std::deque<UnderWay> under_way_;
+};
 
 class MpiCommunicator final : public Communicator {
  public:
@@ -90,7 +112,7 @@ class MpiCommunicator final : public Communicator {
   Status BeginLane(PendingReduce* pending, DType dtype);
   Status FinishLane(PendingReduce* pending, MutableBuffer out, bool staged);
 
-  // Defined in mpi_one_node.cc.
+  // Defined in mpi_gather_scatter.cc.
   Status GatherOnNode(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
                       std::int64_t place);
   Status GatherInPlace(std::int64_t place, std::span<const std::int64_t> counts, DType dtype);
@@ -99,7 +121,7 @@ class MpiCommunicator final : public Communicator {
   Status ScatterInPlace(std::int64_t place, std::size_t begin, MutableBuffer out);
   Status BroadcastOnNode(MutableBuffer buffer, int root);
 
-  // Defined in mpi_many_nodes.cc.
+  // Defined in mpi_gather_scatter.cc.
   Status GatherAcross(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out);
   Status ScatterAcross(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out);
   Status BroadcastAcross(MutableBuffer buffer, int root);

@@ -1,7 +1,7 @@
-#include "collectives/comm/mpi_reports.h"
-
 #include <algorithm>
 #include <utility>
+
+#include "collectives/comm/mpi_watch.h"
 
 namespace gaccd {
 namespace {

@@ -24,7 +24,7 @@ constexpr milliseconds kStalledAfter{1'000};
 // milliseconds.
 constexpr int kSpinsOwnCore = 10'000;
 constexpr int kSpinsOversubscribed = 50;
-// Yields before the rank sleeps: cheaper than a sleep if all arrive soon; node_gate.h explains why
+// Yields before the rank sleeps: cheaper than a sleep if all arrive soon; wait.h explains why
 // not more.
 constexpr int kYields = 16;
 // Maximum delay between two ranks being notified of a lost rank.

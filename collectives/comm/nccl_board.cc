@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "collectives/liveness/deadline/board.h"
+#include "collectives/liveness/deadline/missing.h"
 
 namespace gaccd {
 namespace {

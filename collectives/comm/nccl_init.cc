@@ -6,7 +6,7 @@
 #include "collectives/base/strings.h"
 #include "collectives/comm/nccl_communicator.h"
 #include "collectives/comm/nccl_settings.h"
-#include "collectives/comm/pause.h"
+#include "collectives/comm/wait.h"
 
 namespace gaccd {
 namespace {

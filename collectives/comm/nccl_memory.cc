@@ -1,11 +1,10 @@
-#include "collectives/comm/nccl_memory.h"
-
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "collectives/base/cuda.h"
 #include "collectives/base/strings.h"
+#include "collectives/comm/nccl_communicator.h"
 
 namespace gaccd {
 namespace {

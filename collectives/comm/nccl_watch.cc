@@ -5,7 +5,7 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/base/thread.h"
-#include "collectives/comm/pause.h"
+#include "collectives/comm/wait.h"
 
 namespace gaccd {
 namespace {

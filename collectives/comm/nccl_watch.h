@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "collectives/comm/communicator.h"
+#include "collectives/comm/nccl_api.h"
 #include "collectives/comm/nccl_board.h"
-#include "collectives/comm/nccl_calls.h"
 #include "collectives/comm/nccl_pending.h"
 
 namespace gaccd {

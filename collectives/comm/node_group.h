@@ -12,8 +12,8 @@
 
 #include "collectives/base/buffer.h"
 #include "collectives/comm/mpi_handles.h"
-#include "collectives/comm/node_gate.h"
-#include "collectives/liveness/deadline/board.h"
+#include "collectives/comm/wait.h"
+#include "collectives/liveness/deadline/missing.h"
 #include "collectives/liveness/deadline/peer_processes.h"
 
 namespace gaccd {

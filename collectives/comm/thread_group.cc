@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "collectives/base/strings.h"
-#include "collectives/comm/futex.h"
+#include "collectives/comm/wait.h"
 #include "collectives/liveness/deadline/deadline.h"
 
 namespace gaccd {

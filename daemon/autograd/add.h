@@ -33,7 +33,7 @@ class Accumulate : public Function {
 };
 
 // Zeros of these shapes; adds nothing if it accumulates. Replaces a node without elements
-// (simplify.h).
+// (passes.h).
 class Zeros : public Function {
  public:
   explicit Zeros(std::vector<ValueSpec> outputs) : outputs_(std::move(outputs)) {}

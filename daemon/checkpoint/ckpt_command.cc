@@ -13,10 +13,10 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
-#include "collectives/base/worker_thread.h"
+#include "collectives/base/thread.h"
 #include "daemon/checkpoint/lease.h"
 #include "daemon/checkpoint/load.h"
-#include "daemon/checkpoint/saved_job.h"
+#include "daemon/checkpoint/manifest.h"
 #include "daemon/checkpoint/saved_weights.h"
 #include "daemon/config/arguments.h"
 #include "daemon/config/flat_json.h"

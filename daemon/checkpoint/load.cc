@@ -8,11 +8,10 @@
 #include <utility>
 
 #include "collectives/base/files.h"
-#include "collectives/base/process_memory.h"
+#include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
-#include "collectives/bootstrap/share_text.h"
-#include "collectives/bootstrap/work_together.h"
-#include "daemon/checkpoint/saved_job.h"
+#include "collectives/bootstrap/agree.h"
+#include "daemon/checkpoint/manifest.h"
 #include "daemon/checkpoint/shard.h"
 
 namespace gaccd {

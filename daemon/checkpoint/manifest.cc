@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "collectives/base/strings.h"
-#include "daemon/checkpoint/bad_data.h"
 #include "daemon/checkpoint/crc32c.h"
 #include "daemon/config/plan_proto.h"
 #include "daemon/plan/speeds.h"

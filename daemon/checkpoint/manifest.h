@@ -8,15 +8,20 @@
 // rank.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "collectives/base/hash.h"
 #include "collectives/base/result.h"
-#include "collectives/base/sha256.h"
+#include "collectives/base/strings.h"
+#include "daemon/config/job.h"
+#include "daemon/config/revision.h"
 #include "daemon/engine/sample_ledger.h"
 #include "daemon/plan/plan.h"
 #include "daemon/tensor/flat_layout.h"
@@ -62,7 +67,7 @@ struct BestSoFar {
   friend bool operator==(const BestSoFar&, const BestSoFar&) = default;
 };
 
-// The loss scale of fp16 training (daemon/train/loss_scale.h).
+// The loss scale of fp16 training (daemon/train/nonfinite_handler.h).
 struct LossScaleState {
   double scale = 1;                 // for the next update
   std::int64_t growth_tracker = 0;  // updates since it changed, or since the last overflow
@@ -141,5 +146,40 @@ struct Manifest {
 // What a decoded manifest must fulfil before its files are read. kData, with the expected and the
 // found value.
 Status CheckManifest(const Manifest& manifest);
+
+// Checks that the content of a checkpoint is consistent: its counters match its job and plan, and
+// its parameters are finite. Errors are kData: the checkpoint is damaged; or kConfig: its job is
+// not one of this version.
+
+// Interprets loaded bytes of an f32 buffer.
+[[nodiscard]] inline std::span<const float> AsFloats(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+// The job of the saved run.
+[[nodiscard]] Result<Job> SavedJob(const Manifest& manifest);
+
+// The same, after checking that this job can reach the cursor: it is not past its end, has at most
+// the samples of its updates (non-finite updates or micro-batches may have been skipped), and the
+// samples that each rank had processed in a partial update.
+[[nodiscard]] Result<Job> CheckedJob(const Manifest& manifest);
+
+// values: the elements of the buffer "parameters" from `first` on. The error names the parameter
+// and the index of the first value that is NaN or infinite.
+[[nodiscard]] Status CheckParametersFinite(const Manifest& manifest, std::span<const float> values,
+                                           std::int64_t first = 0);
+
+// The errors of all readers of checkpoint files.
+
+// kData: the content of a checkpoint is invalid or was changed.
+inline Status BadData(std::string what) { return {ErrorKind::kData, std::move(what)}; }
+
+// kConfig: intact, but not readable by this version. Not kData, after which an older checkpoint
+// would be used, and the newer one removed.
+inline Status OtherVersion(std::string_view written_by, std::string_view what) {
+  return {ErrorKind::kConfig,
+          StrCat("the checkpoint was written by ", written_by, ", and gaccd ", GaccdVersion(), " ",
+                 GaccdRevision(), " cannot read it: use the version that wrote it (", what, ")")};
+}
 
 }  // namespace gaccd

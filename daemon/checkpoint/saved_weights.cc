@@ -7,7 +7,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/load.h"
-#include "daemon/checkpoint/saved_job.h"
+#include "daemon/checkpoint/manifest.h"
 #include "daemon/checkpoint/train_state.h"
 #include "daemon/optim/optimizer.h"
 

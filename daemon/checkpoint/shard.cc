@@ -8,10 +8,10 @@
 #include <cstring>
 
 #include "collectives/base/files.h"
-#include "collectives/base/hex.h"
+#include "collectives/base/hash.h"
 #include "collectives/base/strings.h"
-#include "daemon/checkpoint/bad_data.h"
 #include "daemon/checkpoint/crc32c.h"
+#include "daemon/checkpoint/manifest.h"
 
 namespace gaccd {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/checkpoint/saved_job.h"
+#include "daemon/checkpoint/manifest.h"
 #include "daemon/config/job_changes.h"
 #include "daemon/data/class_names.h"
 #include "daemon/data/formats/column_names.h"

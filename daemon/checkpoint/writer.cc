@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "collectives/base/files.h"
-#include "collectives/base/process_memory.h"
+#include "collectives/base/memory.h"
 #include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"

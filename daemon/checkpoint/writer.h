@@ -32,7 +32,7 @@
 
 #include "collectives/base/result.h"
 #include "collectives/base/seconds.h"
-#include "collectives/base/worker_thread.h"
+#include "collectives/base/thread.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/checkpoint/generations.h"
 #include "daemon/checkpoint/lease.h"

@@ -7,7 +7,6 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/config/fields.h"
-#include "daemon/config/kebab_case.h"
 #include "proto/field.pb.h"
 
 namespace gaccd {

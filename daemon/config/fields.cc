@@ -11,7 +11,6 @@
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"
 #include "daemon/config/field_rules.h"
-#include "daemon/config/kebab_case.h"
 
 namespace gaccd {
 namespace {

@@ -16,6 +16,7 @@ class Message;
 }  // namespace google::protobuf
 
 namespace gaccd {
+
 namespace proto {
 class Field;
 }  // namespace proto
@@ -46,5 +47,14 @@ struct NamedField {
 [[nodiscard]] std::string RangeText(const google::protobuf::FieldDescriptor& field);
 // Empty when the field has none.
 [[nodiscard]] std::string DefaultText(const google::protobuf::FieldDescriptor& field);
+
+// The spelling of enumerators of proto/ for users.
+
+// SKIP_UPDATE is "skip-update".
+[[nodiscard]] inline std::string ToKebabCase(std::string_view name) {
+  std::string text(name);
+  for (char& c : text) c = c == '_' ? '-' : c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  return text;
+}
 
 }  // namespace gaccd

@@ -7,7 +7,6 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"
-#include "daemon/config/help_entries.h"
 #include "daemon/config/revision.h"
 
 namespace gaccd {

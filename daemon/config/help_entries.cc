@@ -1,10 +1,9 @@
-#include "daemon/config/help_entries.h"
-
 #include <google/protobuf/descriptor.h>
 
 #include "collectives/base/strings.h"
 #include "daemon/config/fields.h"
-#include "daemon/config/flags_proto.h"
+#include "daemon/config/flags.h"
+#include "daemon/config/help.h"
 #include "proto/field.pb.h"
 #include "proto/job.pb.h"
 

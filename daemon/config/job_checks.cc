@@ -8,7 +8,6 @@
 #include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/metric_kind.h"
-#include "daemon/config/model_checks.h"
 #include "daemon/config/target_schedule.h"
 
 namespace gaccd {

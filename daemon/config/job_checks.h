@@ -20,4 +20,12 @@ namespace gaccd {
 // ParseJobText and OverlayFlags call it for device cpu; with device auto the device is known later.
 [[nodiscard]] Status CheckCpuNumerics(const Numerics& numerics, std::string_view why_cpu);
 
+// Checks whether the fields of a model are compatible.
+
+// kConfig unless the model has either layers or an architecture; without a job text it has neither.
+[[nodiscard]] Status CheckOneArchitecture(const ModelSpec& model);
+
+// kConfig with the field, the expected and the actual value.
+[[nodiscard]] Status CheckModel(const ModelSpec& model);
+
 }  // namespace gaccd

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "daemon/config/flag_values.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/plan_proto.h"
-#include "daemon/config/speed_flag.h"
 #include "daemon/config/target_schedule.h"
 #include "daemon/plan/micro_batch.h"
 #include "daemon/plan/plan_text.h"

@@ -32,7 +32,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/config/kebab_case.h"
+#include "daemon/config/fields.h"
 #include "proto/field.pb.h"
 
 namespace gaccd {

@@ -1,5 +1,3 @@
-#include "daemon/config/model_checks.h"
-
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
+#include "daemon/config/job_checks.h"
 
 namespace gaccd {
 namespace {

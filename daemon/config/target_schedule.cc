@@ -5,7 +5,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
 #include "daemon/config/plan_proto.h"
-#include "daemon/plan/load_groups.h"
+#include "daemon/plan/speeds.h"
 #include "proto/plan.pb.h"
 
 namespace gaccd {

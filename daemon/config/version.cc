@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "collectives/base/hex.h"
+#include "collectives/base/hash.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/help.h"
 #include "daemon/config/revision.h"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/data/derived_dataset.h"
+#include "daemon/data/dataset.h"
 #include "daemon/tensor/random.h"
 
 namespace gaccd {

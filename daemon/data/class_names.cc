@@ -9,8 +9,7 @@
 #include "collectives/base/json.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
-#include "daemon/data/images/image_folder.h"
-#include "daemon/data/images/image_shards.h"
+#include "daemon/data/images/image_files.h"
 #include "daemon/data/prepared.h"
 
 namespace gaccd {

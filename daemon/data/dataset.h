@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/base/result.h"
@@ -119,5 +120,43 @@ struct TrainingData {
 // label weights, those of the evaluation data are 1. Errors: also kConfig if the specs differ.
 Result<TrainingData> OpenTrainingData(const Job& job, const BadRecordRules& rules = {},
                                       NodeShare* share = nullptr);
+
+// DerivedDataset: a data set that changes some properties of another one.
+class DerivedDataset : public Dataset {
+ public:
+  [[nodiscard]] std::int64_t size() const override { return base_->size(); }
+  [[nodiscard]] const SampleSpec& spec() const final { return spec_; }
+  [[nodiscard]] std::span<const BadRecord> bad_records() const override {
+    return base_->bad_records();
+  }
+  [[nodiscard]] Status CheckUnchanged() const final { return base_->CheckUnchanged(); }
+  [[nodiscard]] Status ReadError() const final { return base_->ReadError(); }
+  [[nodiscard]] std::string conversions() const final { return base_->conversions(); }
+  [[nodiscard]] std::optional<bool> has_integer_features() const final {
+    return base_->has_integer_features();
+  }
+  [[nodiscard]] std::int64_t gather_bytes() const override { return base_->gather_bytes(); }
+  [[nodiscard]] std::int64_t Length(std::int64_t index) const override {
+    return base_->Length(index);
+  }
+  [[nodiscard]] LabelCounts CountLabels(std::span<const std::int64_t> indices) const override {
+    return base_->CountLabels(indices);
+  }
+
+ protected:
+  explicit DerivedDataset(std::unique_ptr<Dataset> base)
+      : base_(std::move(base)), spec_(base_->spec()) {}
+
+  const std::unique_ptr<Dataset> base_;
+  SampleSpec spec_;  // initially that of the base; changed by constructors only
+};
+
+// Adds label weights of 1 to a data set: for evaluation data when only the training data has
+// weights.
+
+// Adds the tensor "weights" of `weighted` to those of `plain`, at the same place. REQUIRES: `plain`
+// has fewer than kMaxTensors tensors, and none of this name.
+[[nodiscard]] std::unique_ptr<Dataset> WithEqualWeights(std::unique_ptr<Dataset> plain,
+                                                        const SampleSpec& weighted);
 
 }  // namespace gaccd

@@ -1,18 +1,21 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <numeric>
 #include <optional>
 #include <system_error>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/data/equal_weights.h"
+#include "daemon/data/dataset.h"
 #include "daemon/data/formats/array.h"
 #include "daemon/data/formats/idx.h"
 #include "daemon/data/formats/npy.h"
@@ -26,6 +29,7 @@
 #include "daemon/data/sources.h"
 
 namespace gaccd {
+
 namespace {
 
 Result<Array> LocateAndLoadNpy(const OpenContext& opening, const std::string& path) {
@@ -233,6 +237,40 @@ Result<TrainingData> OpenTrainingData(const Job& job, const BadRecordRules& rule
   GACCD_RETURN_IF_ERROR(CheckSameSpec(opened.train->spec(), opened.eval->spec()));
   GACCD_RETURN_IF_ERROR(MixIfConfigured(job, &opened));
   return opened;
+}
+
+namespace {
+
+class EquallyWeighted final : public DerivedDataset {
+ public:
+  EquallyWeighted(std::unique_ptr<Dataset> plain, const TensorSpec& weights, std::size_t place)
+      : DerivedDataset(std::move(plain)), place_(place) {
+    spec_.tensors.insert(spec_.tensors.begin() + static_cast<std::ptrdiff_t>(place), weights);
+  }
+
+  void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
+    std::array<void*, kMaxTensors> others{};
+    const auto end = std::ranges::copy(out.tensors.first(place_), others.begin()).out;
+    std::ranges::copy(out.tensors.subspan(place_ + 1), end);
+    BatchView rest = out;
+    rest.tensors = std::span(others).first(out.tensors.size() - 1);
+    base_->Gather(indices, rest);
+    const std::int64_t bytes = std::ssize(indices) * RowBytes(spec_.tensors[place_], out.length);
+    std::fill_n(out.tensor<float>(place_), static_cast<std::size_t>(bytes) / sizeof(float), 1.0F);
+  }
+
+ private:
+  std::size_t place_;  // of the weights among the tensors
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> WithEqualWeights(std::unique_ptr<Dataset> plain,
+                                          const SampleSpec& weighted) {
+  const auto weights = std::ranges::find(weighted.tensors, "weights", &TensorSpec::name);
+  const auto place = static_cast<std::size_t>(weights - weighted.tensors.begin());
+  const std::size_t last = plain->spec().tensors.size();
+  return std::make_unique<EquallyWeighted>(std::move(plain), *weights, std::min(place, last));
 }
 
 }  // namespace gaccd

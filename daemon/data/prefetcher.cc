@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "collectives/base/process_memory.h"
+#include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
 #include "collectives/base/thread.h"
 

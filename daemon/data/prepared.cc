@@ -4,9 +4,8 @@
 #include <span>
 
 #include "collectives/base/files.h"
-#include "collectives/base/hex.h"
+#include "collectives/base/hash.h"
 #include "collectives/base/json.h"
-#include "collectives/base/sha256.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/mapped_file.h"
 #include "daemon/data/node_share.h"

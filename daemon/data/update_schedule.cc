@@ -4,7 +4,7 @@
 #include <set>
 
 #include "collectives/base/strings.h"
-#include "daemon/plan/ceil_div.h"
+#include "daemon/plan/plan.h"
 
 namespace gaccd {
 namespace {

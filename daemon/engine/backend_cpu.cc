@@ -6,10 +6,10 @@
 #include <numeric>
 #include <utility>
 
-#include "collectives/base/process_memory.h"
+#include "collectives/base/memory.h"
 #include "collectives/bucket/bucket_plan.h"
 #include "daemon/config/job_checks.h"
-#include "daemon/engine/gradient_buckets.h"
+#include "daemon/engine/update_graph.h"
 #include "daemon/optim/norm.h"
 #include "daemon/tensor/shard_grid.h"
 

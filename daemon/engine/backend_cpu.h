@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-#include "collectives/base/host_buffer.h"
+#include "collectives/base/memory.h"
 #include "collectives/base/seconds.h"
 #include "daemon/engine/backend.h"
 #include "daemon/engine/pipeline_exchange.h"

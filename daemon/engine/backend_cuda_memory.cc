@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "collectives/base/process_memory.h"
+#include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
 #include "daemon/device/cuda/matmul_choices.h"

@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "daemon/engine/gradient_buckets.h"
+#include "daemon/engine/update_graph.h"
 
 namespace gaccd {
 

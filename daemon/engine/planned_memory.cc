@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "collectives/base/host_buffer.h"
+#include "collectives/base/memory.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/engine/contrastive_window.h"
 #include "daemon/ops/cuda_kernels.h"

@@ -1,12 +1,14 @@
 #include "daemon/engine/update_graph.h"
 
 #include <utility>
+#include <vector>
 
 #include "collectives/base/strings.h"
 #include "daemon/ops/collective/collective.h"
 #include "daemon/ops/collective/collective_kernels.h"
 
 namespace gaccd {
+
 namespace {
 
 std::vector<ValueSpec> MakeSpecs(std::span<const MutableBuffer> buffers) {
@@ -111,6 +113,18 @@ Status UpdateGraph::Run(const Nodes& nodes) {
 
 void UpdateGraph::NextUpdate() {
   for (Node& node : nodes_) node.done = false;
+}
+
+Result<BucketPlan> GradientBuckets(const FlatLayout& layout, std::size_t bucket_elements) {
+  const std::span<const FlatEntry> entries = layout.entries();
+  std::vector<GradientSlot> slots;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    // Backward starts at the end of the model: the last parameter's gradient is ready first.
+    slots.push_back({.offset = static_cast<std::size_t>(entries[i].offset),
+                     .elements = static_cast<std::size_t>(entries[i].elements),
+                     .ready = static_cast<int>(entries.size() - i)});
+  }
+  return BucketPlan::Make(slots, static_cast<std::size_t>(layout.size()), bucket_elements);
 }
 
 }  // namespace gaccd

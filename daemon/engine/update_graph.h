@@ -22,8 +22,10 @@
 
 #include "collectives/base/buffer.h"
 #include "collectives/base/result.h"
+#include "collectives/bucket/bucket_plan.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/autograd/kernel.h"
+#include "daemon/tensor/flat_layout.h"
 
 namespace gaccd {
 
@@ -74,5 +76,11 @@ class UpdateGraph {
   Graph graph_;
   std::vector<Node> nodes_;
 };
+
+// The buckets of a model's flat gradients.
+
+// Gradient i of the plan is parameter i of the layout. bucket_elements: see BucketPlan; kOneBucket
+// on a host communicator, which cannot send while this thread computes.
+Result<BucketPlan> GradientBuckets(const FlatLayout& layout, std::size_t bucket_elements);
 
 }  // namespace gaccd

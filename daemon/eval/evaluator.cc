@@ -5,7 +5,7 @@
 #include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
 #include "collectives/base/ticks.h"
-#include "collectives/bootstrap/work_together.h"
+#include "collectives/bootstrap/agree.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/prefetcher.h"
 

@@ -1,14 +1,13 @@
 #include <string>
 
-#include "collectives/base/print.h"
+#include "collectives/base/output.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
 #include "daemon/eval/evaluator.h"
 #include "daemon/infer/commands.h"
-#include "daemon/infer/run_on_ranks.h"
 #include "daemon/infer/trained_model.h"
 #include "daemon/telemetry/event_lines.h"
-#include "daemon/train/same_data.h"
+#include "daemon/train/consistency.h"
 
 namespace gaccd {
 namespace {

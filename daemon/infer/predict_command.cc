@@ -1,34 +1,84 @@
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "collectives/base/dtype.h"
 #include "collectives/base/files.h"
-#include "collectives/base/output_file.h"
-#include "collectives/base/print.h"
+#include "collectives/base/json.h"
+#include "collectives/base/number_text.h"
+#include "collectives/base/output.h"
 #include "collectives/base/strings.h"
 #include "collectives/base/ticks.h"
 #include "collectives/bootstrap/agree.h"
-#include "collectives/bootstrap/work_together.h"
 #include "daemon/config/job_text.h"
 #include "daemon/data/class_names.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/prefetcher.h"
 #include "daemon/engine/engine_ring.h"
 #include "daemon/infer/commands.h"
-#include "daemon/infer/prediction_lines.h"
 #include "daemon/infer/row_file.h"
-#include "daemon/infer/run_on_ranks.h"
 #include "daemon/infer/trained_model.h"
 #include "daemon/tensor/finite.h"
-#include "daemon/train/same_data.h"
+#include "daemon/tensor/shape.h"
+#include "daemon/train/consistency.h"
 #include "daemon/train/storage_limits.h"
 
 namespace gaccd {
+
 namespace {
+
+template <typename T>
+void AppendNumber(const std::byte* at, std::string* text) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  *text += NumberText(value);
+}
+
+// Appends the values of all dimensions, and moves `at` after them.
+void AppendValues(std::span<const std::int64_t> shape, DType dtype, const std::byte*& at,
+                  std::string* text) {
+  if (shape.empty()) {
+    if (dtype == DType::kF32) {
+      AppendNumber<float>(at, text);
+    } else {
+      AppendNumber<std::int32_t>(at, text);
+    }
+    at += SizeOf(dtype);
+    return;
+  }
+  *text += '[';
+  for (std::int64_t i = 0; i < shape[0]; ++i) {
+    if (i > 0) *text += ',';
+    AppendValues(shape.subspan(1), dtype, at, text);
+  }
+  *text += ']';
+}
+
+// {"sample":3,"logits":[0.5,-1.25]}: `key` and the values of one sample with this shape: a number,
+// a list, or a list of lists. Numbers are the shortest text that reads back the same. REQUIRES:
+// finite values of `dtype` (kF32, kI32), as many as the shape has.
+std::string PredictionLine(std::int64_t sample, std::string_view key, const Shape& shape,
+                           DType dtype, std::span<const std::byte> values) {
+  std::string text = StrCat("{\"sample\":", sample, ",\"", key, "\":");
+  const std::byte* at = values.data();
+  AppendValues(shape, dtype, at, &text);
+  return text + "}\n";
+}
+
+// {"sample":3,"class":1,"name":"dog"}: without a name if names[number] is not known.
+std::string ClassLine(std::int64_t sample, std::int32_t number,
+                      std::span<const std::string> names) {
+  const auto at = static_cast<std::size_t>(number);
+  const std::string name =
+      at < names.size() ? StrCat(",\"name\":", Json(names[at]).Dump()) : std::string();
+  return StrCat("{\"sample\":", sample, ",\"class\":", number, name, "}\n");
+}
 
 constexpr std::string_view kArray = ".npy";
 constexpr std::string_view kLines = ".jsonl";

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/base/output_file.h"
+#include "collectives/base/output.h"
 #include "collectives/base/strings.h"
-#include "collectives/bootstrap/share_text.h"
+#include "collectives/bootstrap/agree.h"
 
 namespace gaccd {
 namespace {

@@ -1,9 +1,11 @@
 #include "daemon/infer/trained_model.h"
 
+#include <new>
 #include <utility>
 #include <variant>
 
 #include "collectives/base/files.h"
+#include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
 #include "daemon/config/help.h"
@@ -11,13 +13,15 @@
 #include "daemon/data/formats/column_names.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/tokenizer.h"
+#include "daemon/launch/launch.h"
 #include "daemon/models/graph_network.h"
+#include "daemon/train/consistency.h"
 #include "daemon/train/open_data.h"
 #include "daemon/train/run_options.h"
-#include "daemon/train/same_data.h"
 #include "daemon/train/weight_source.h"
 
 namespace gaccd {
+
 namespace {
 
 // kConfig if the evaluation texts and the training texts have different arrays: without one, a
@@ -156,6 +160,23 @@ RankStatus OpenTrainedModel(const Flags& flags, Session& session, const MakeMode
   Agreement made = AgreeOn(comm, MakeInferenceEngine(flags, session, into));
   if (!made.status.ok()) return made;
   return LoadWeights(flags, comm, into);
+}
+
+VerbOutcome RunOnRanks(const Flags& flags, const ErrorPrinter& print, const RanksWork& work) {
+  auto job = ReadInferenceJob(flags);
+  SetNcclEnvironment(flags, job.ok() && job->deterministic);
+  auto session = Session::Join(flags);
+  if (!session.ok()) return {session.status()};
+  TrainedModel trained;
+  trained.job_status = job.status();
+  if (job.ok()) trained.job = *std::move(job);
+  RankStatus ended;
+  try {
+    ended = work(*session, trained);
+  } catch (const std::bad_alloc&) {  // of this rank alone, while the others wait for it
+    ended = {NoMemory("the data, the model or their copies", 0), /*of_all=*/false};
+  }
+  return ExitRank(std::move(ended), *session, print);
 }
 
 }  // namespace gaccd

@@ -17,6 +17,7 @@
 #include "daemon/engine/engine.h"
 #include "daemon/launch/rank_status.h"
 #include "daemon/launch/session.h"
+#include "daemon/launch/verb_outcome.h"
 #include "daemon/replica/model.h"
 #include "daemon/weights/weights.h"
 
@@ -50,5 +51,13 @@ Result<Job> ReadInferenceJob(const Flags& flags);
 // weights; kConfig for a checkpoint of another model.
 RankStatus OpenTrainedModel(const Flags& flags, Session& session, const MakeModel& make,
                             TrainedModel* into);
+
+// Runs verbs of a trained model on all ranks, without a run folder.
+
+// The common work of all ranks. `trained` is initially empty, and lives as long as the session.
+using RanksWork = std::function<RankStatus(Session& session, TrainedModel& trained)>;
+
+// Connects to the other ranks like a training, does the work and exits together with them.
+VerbOutcome RunOnRanks(const Flags& flags, const ErrorPrinter& print, const RanksWork& work);
 
 }  // namespace gaccd

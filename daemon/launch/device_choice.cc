@@ -1,16 +1,21 @@
 #include "daemon/launch/device_choice.h"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "collectives/base/strings.h"
-#include "collectives/bootstrap/gpu_choice.h"
-#include "collectives/bootstrap/share_text.h"
+#include "collectives/bootstrap/agree.h"
+#include "collectives/bootstrap/gpus.h"
+#include "daemon/autograd/function.h"
 #include "daemon/launch/gpu_libraries.h"
 #include "daemon/ops/cuda_kernels.h"
 #include "daemon/replica/model.h"
 
 namespace gaccd {
+
 namespace {
 
 // More ranks than this are only counted.
@@ -134,6 +139,59 @@ Status CheckModelOnGpu(const Job& job) {
   GACCD_ASSIGN_OR_RETURN(EvaluationGraph evaluation, model.RecordEvaluation({1}));
   FuseForCuda(evaluation.graph);
   return CheckCudaKernels(evaluation.graph);
+}
+
+Result<DnnWork> FindDnnWork(const Job& job) {
+  GACCD_ASSIGN_OR_RETURN(const Model model, Model::MakeWithoutData(job.model));
+  GACCD_ASSIGN_OR_RETURN(const TrainingGraph training, model.RecordTraining({1}));
+  const auto has = [&](std::string_view function) {
+    return std::ranges::any_of(training.graph.nodes(),
+                               [&](const Node& node) { return node.function->name() == function; });
+  };
+  return DnnWork{.attention = has("attention"), .convolution = has("conv2d")};
+}
+
+Result<DnnChoice> ChooseDnn(Communicator& over, const DnnWork& work, Precision precision,
+                            const Result<DnnFactory>& mine) {
+  const char* const what = !work.attention    ? "convolutions"
+                           : work.convolution ? "attention and convolutions"
+                                              : "attention";
+  if (precision == Precision::kF32) {
+    return DnnChoice{.text = StrCat(what, ": gaccd's own kernels, as in f32 always")};
+  }
+  const std::string why_not = mine.ok() ? "" : mine.status().message();
+  GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> reasons, GatherText(over, why_not));
+  const auto first = std::ranges::find_if(reasons, [](const auto& r) { return !r.empty(); });
+  if (first == reasons.end()) return DnnChoice{.library = *mine, .text = StrCat(what, ": cuDNN")};
+  const auto rank = static_cast<std::size_t>(first - reasons.begin());
+  const auto missing = std::ranges::count_if(reasons, [](const auto& r) { return !r.empty(); });
+  return DnnChoice{.text = StrCat(work.attention ? kOwnAttention : kOwnConvolution, missing, " of ",
+                                  reasons.size(), " ranks cannot use cuDNN; rank ", rank, " on ",
+                                  over.topology().hosts[rank], ": ", *first),
+                   .slow = true};
+}
+
+Result<std::string> CheckBf16OnCpus(Communicator& over, CpuBf16 mine, bool allow_emulation) {
+  GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> found, GatherText(over, Name(mine)));
+  const auto refused = [&](const std::string& name) {
+    return name == Name(CpuBf16::kNone) || (!allow_emulation && name == Name(CpuBf16::kEmulated));
+  };
+  if (const auto first = std::ranges::find_if(found, refused); first != found.end()) {
+    const auto rank = static_cast<std::size_t>(first - found.begin());
+    const bool can_be_emulated = *first == Name(CpuBf16::kEmulated);
+    return Status(
+        ErrorKind::kConfig,
+        StrCat("precision bf16: expected AVX512_BF16 or AMX on the CPU of every rank, ",
+               std::ranges::count_if(found, refused), " of ", found.size(), " have neither; rank ",
+               rank, " on ", over.topology().hosts[rank], " has ", *first,
+               can_be_emulated ? ": --allow-emulation computes it there, slower than f32" : ""));
+  }
+  std::string text;
+  for (const std::string& name : std::set<std::string>(found.begin(), found.end())) {
+    const bool emulated = name == Name(CpuBf16::kEmulated);
+    text += StrCat(text.empty() ? "products in bf16 by " : " and ", emulated ? "emulation" : name);
+  }
+  return text;
 }
 
 }  // namespace gaccd

@@ -11,6 +11,8 @@
 #include "collectives/bootstrap/gpus.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/config/job.h"
+#include "daemon/device/cpu/onednn.h"
+#include "daemon/device/cuda/dnn_library.h"
 
 namespace gaccd {
 
@@ -52,5 +54,35 @@ Result<DeviceChoice> ChooseDevice(Communicator& over, Device wanted, bool allow_
 // kConfig, with their names, if the job's model has functions without a GPU kernel. Needs neither a
 // GPU nor the data: called at plan time.
 Status CheckModelOnGpu(const Job& job);
+
+// Whether a library computes attention and convolutions of a job on GPUs. The same on all ranks, as
+// otherwise the fast ranks would wait for the slow ones.
+
+// The operations of a job's model for which a library is used.
+struct DnnWork {
+  bool attention = false, convolution = false;
+};
+
+struct DnnChoice {
+  DnnFactory library = nullptr;  // null: gaccd's own kernels
+  std::string text;   // for users, with the reason; empty: the job has no such operations
+  bool slow = false;  // the text is a warning: cuDNN would be faster but is not available
+};
+
+// Needs no data. Errors: the model is invalid.
+Result<DnnWork> FindDnnWork(const Job& job);
+
+// Collective. bf16, fp16: cuDNN if every rank has it, otherwise gaccd's own kernels, which are
+// slower, on all ranks. f32: gaccd's own kernels. mine: FindDnnLibrary(). REQUIRES: the job has
+// such operations.
+Result<DnnChoice> ChooseDnn(Communicator& over, const DnnWork& work, Precision precision,
+                            const Result<DnnFactory>& mine);
+
+// Checks whether all ranks can compute bf16 products on their CPUs.
+
+// Collective, the same result on all ranks: text for users with the instructions used, "products in
+// bf16 by AVX512_BF16". mine: DetectCpuBf16(). kConfig, with a rank and its capability, if a CPU
+// has neither AVX512_BF16 nor AMX; with allow_emulation only if oneDNN cannot emulate them either.
+Result<std::string> CheckBf16OnCpus(Communicator& over, CpuBf16 mine, bool allow_emulation);
 
 }  // namespace gaccd

@@ -2,7 +2,7 @@
 #include "collectives/comm/nccl_api.h"
 #include "daemon/device/cuda/cublaslt_api.h"
 #include "daemon/device/cuda/cudnn_api.h"
-#include "daemon/device/cuda/cudnn_plan.h"
+#include "daemon/device/cuda/dnn_library.h"
 #include "daemon/launch/gpu_libraries.h"
 
 namespace gaccd {

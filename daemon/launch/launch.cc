@@ -1,20 +1,26 @@
 #include "daemon/launch/launch.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <string>
+#include <utility>
 
+#include "collectives/base/environment.h"
 #include "collectives/base/strings.h"
-#include "collectives/bootstrap/mpi_version.h"
+#include "collectives/bootstrap/mpi_session.h"
 #include "collectives/bootstrap/world_check.h"
+#include "collectives/comm/nccl_settings.h"
+#include "daemon/config/flag_values.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/make_plan.h"
-#include "daemon/config/speed_flag.h"
 #include "daemon/config/target_schedule.h"
-#include "daemon/device/cpu/onednn_version.h"
-#include "daemon/launch/descriptors.h"
+#include "daemon/device/cpu/onednn.h"
 
 namespace gaccd {
+
 namespace {
 
 bool HasLauncher(const Environment& env) {
@@ -110,6 +116,34 @@ Result<Plan> PlanForWorld(const Job& job, const Flags& flags, const Communicator
   GACCD_ASSIGN_OR_RETURN(Plan plan, PlanBeforeChoice(request, flags));
   if (flags.strict) GACCD_RETURN_IF_ERROR(RequireExact(job.batch, plan));
   return plan;
+}
+
+std::int64_t RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  const rlim_t soft = std::exchange(limit.rlim_cur, limit.rlim_max);
+  const rlim_t found = setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : soft;
+  constexpr rlim_t kMax = std::numeric_limits<std::int64_t>::max();  // for RLIM_INFINITY
+  return static_cast<std::int64_t>(std::min(found, kMax));
+}
+
+Status CheckDescriptors(std::int64_t limit, std::int64_t ranks) {
+  const std::int64_t needed = DescriptorsNeeded(ranks);
+  if (limit >= needed) return Status::Ok();
+  return {ErrorKind::kConfig,
+          StrCat("a process may have ", limit, " files open at once, expected at least ", needed,
+                 " for ", Counted(ranks, "rank"),
+                 ": raise the hard limit (ulimit -Hn; LimitNOFILE= of slurmd.service)")};
+}
+
+void SetNcclEnvironment(const Flags& flags, bool deterministic) {
+  const Environment environment = ProcessEnvironment();
+  const auto set = [&](const EnvironmentSettings& settings) {
+    ApplySettings(MissingSettings(settings, environment));
+  };
+  set(NcclSettings());
+  if (deterministic) set(NcclDeterministicSettings());
+  if (flags.allow_gpu_sharing) set(NcclSharingSettings(environment, HostAndProcess()));
 }
 
 }  // namespace gaccd

@@ -1,6 +1,7 @@
 // Launch: connects this process to the other ranks, and makes the plan for their number.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -41,5 +42,27 @@ Result<Ranks> JoinRanks(const Flags& flags, const Environment& env);
 // known. --nodes and --gpus-per-node are assertions here: kConfig, with both values, if they differ
 // from the actual numbers.
 Result<Plan> PlanForWorld(const Job& job, const Flags& flags, const Communicator& comm);
+
+// File descriptors: the limit of this process, and how many it needs.
+
+// Raises the soft limit to the hard one, and returns the resulting limit. Call once, early.
+std::int64_t RaiseDescriptorLimit();
+
+// The maximum over the ranks, which is that of rank 0: for every other rank a connection for the
+// heartbeat and one for MPI on another node or a watch on its process on this node; and 64 for
+// everything else: MPI itself, data, checkpoints, logs (a CPU rank has 18 of them open).
+[[nodiscard]] constexpr std::int64_t DescriptorsNeeded(std::int64_t ranks) {
+  return 64 + 2 * (ranks - 1);
+}
+
+// kConfig, with both numbers, if the limit is too low.
+[[nodiscard]] Status CheckDescriptors(std::int64_t limit, std::int64_t ranks);
+
+// Environment variables for NCCL; set before this process has threads.
+
+// Sets NcclSettings(), and settings for reproducible results (`deterministic`, of the job) and for
+// ranks that share a GPU (--allow-gpu-sharing). Variables set by the user are kept. Not
+// thread-safe, as setenv.
+void SetNcclEnvironment(const Flags& flags, bool deterministic);
 
 }  // namespace gaccd

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "collectives/base/environment.h"
 #include "collectives/comm/communicator.h"
@@ -96,5 +98,20 @@ void CopyGpuLibraries(const RankReport& loaded, RankReport& report);
 
 // One line of JSON with every field, in the order above.
 [[nodiscard]] std::string ReportJson(const RankReport& report);
+
+// Compact lists of numbers for users.
+
+// "0-7,16", and "0-232:8" for 0, 8, ..., 232. REQUIRES: strictly ascending.
+[[nodiscard]] std::string NumberList(const std::vector<std::int64_t>& numbers);
+
+// Text table of the reports of all ranks. Pure functions.
+
+// With more ranks than this, ranks that differ only in rank, host and UUID are joined.
+inline constexpr std::size_t kMaxRankLines = 16;
+
+// First the values common to all ranks, one per line; then an aligned table of the rest, sorted by
+// rank: one line per rank, or per group of equal ranks ("0-232:8" on "n[1-30]"). reports: by rank,
+// not empty. Ends with a newline.
+[[nodiscard]] std::string RankTableText(std::span<const RankReport> reports);
 
 }  // namespace gaccd

@@ -1,5 +1,3 @@
-#include "daemon/launch/rank_table.h"
-
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -8,7 +6,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/launch/number_list.h"
+#include "daemon/launch/rank_report.h"
 #include "slurm/hostlist.h"
 
 namespace gaccd {

@@ -7,9 +7,9 @@
 
 #include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
-#include "collectives/bootstrap/gpu_choice.h"
-#include "daemon/device/cuda/sdpa.h"
-#include "daemon/launch/number_list.h"
+#include "collectives/bootstrap/gpus.h"
+#include "daemon/device/cuda/dnn_library.h"
+#include "daemon/launch/rank_report.h"
 #include "slurm/hostlist.h"
 
 namespace gaccd {

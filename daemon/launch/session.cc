@@ -3,13 +3,13 @@
 #include <chrono>
 #include <utility>
 
-#include "collectives/bootstrap/same_on_all.h"
+#include "collectives/bootstrap/agree.h"
 #include "collectives/comm/nccl_comm.h"
 #include "collectives/comm/nccl_settings.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_checks.h"
 #include "daemon/config/job_text.h"
-#include "daemon/launch/cpu_bf16.h"
+#include "daemon/launch/device_choice.h"
 #include "daemon/launch/gpu_libraries.h"
 
 namespace gaccd {

@@ -11,7 +11,6 @@
 #include "daemon/config/job.h"
 #include "daemon/engine/engine.h"
 #include "daemon/launch/device_choice.h"
-#include "daemon/launch/dnn_choice.h"
 #include "daemon/launch/launch.h"
 
 namespace gaccd {

@@ -10,10 +10,9 @@
 #include <vector>
 
 #include "daemon/models/network.h"
-#include "daemon/nn/attention.h"
-#include "daemon/nn/embedding.h"
-#include "daemon/nn/layer_norm.h"
 #include "daemon/nn/linear.h"
+#include "daemon/nn/norms.h"
+#include "daemon/nn/sequence_layers.h"
 #include "daemon/nn/simple_layers.h"
 
 namespace gaccd {

@@ -2,8 +2,8 @@
 #include <span>
 
 #include "collectives/base/strings.h"
-#include "daemon/models/graph_op_families.h"
-#include "daemon/nn/batch_norm.h"
+#include "daemon/models/graph_ops.h"
+#include "daemon/nn/norms.h"
 #include "daemon/ops/image/conv2d.h"
 #include "daemon/ops/image/pool2d.h"
 #include "daemon/ops/norm/group_norm.h"

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "collectives/base/strings.h"
-#include "daemon/models/graph_op_families.h"
+#include "daemon/models/graph_ops.h"
 #include "daemon/ops/layout/rearrange.h"
 
 namespace gaccd {

@@ -10,7 +10,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
 #include "daemon/models/graph_ops.h"
-#include "daemon/tensor/exact_ids.h"
+#include "daemon/tensor/sample.h"
 
 namespace gaccd {
 namespace {

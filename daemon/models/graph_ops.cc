@@ -4,7 +4,6 @@
 #include <iterator>
 
 #include "collectives/base/strings.h"
-#include "daemon/models/graph_op_families.h"
 
 namespace gaccd {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/autograd/add.h"
-#include "daemon/models/graph_op_families.h"
+#include "daemon/models/graph_ops.h"
 #include "daemon/ops/layout/concat.h"
 #include "daemon/ops/layout/embedding.h"
 #include "daemon/ops/pointwise/combine.h"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/models/graph_op_families.h"
+#include "daemon/models/graph_ops.h"
 #include "daemon/ops/attention/attention.h"
 #include "daemon/ops/attention/rotary.h"
 #include "daemon/ops/layout/embedding.h"

@@ -5,12 +5,10 @@
 #include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
 #include "daemon/models/norm_group.h"
-#include "daemon/nn/batch_norm.h"
-#include "daemon/nn/conv2d.h"
-#include "daemon/nn/embedding.h"
 #include "daemon/nn/image_layers.h"
-#include "daemon/nn/layer_norm.h"
 #include "daemon/nn/linear.h"
+#include "daemon/nn/norms.h"
+#include "daemon/nn/sequence_layers.h"
 #include "daemon/nn/simple_layers.h"
 
 namespace gaccd {

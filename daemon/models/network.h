@@ -84,4 +84,10 @@ void CheckContext(nn::Recorder& recorder, std::int64_t tokens, std::int64_t cont
 // The network that the job describes. Fails only for graphs: GraphNetwork::Load().
 Result<std::shared_ptr<const Network>> MakeNetwork(const ModelSpec& spec);
 
+// The input images of networks.
+
+// The input "features" as images [samples, channels, height, width]. Grey images may have no
+// channel dimension, and square images may be vectors.
+ValueId RecordImages(nn::Recorder& recorder, std::int64_t channels);
+
 }  // namespace gaccd

@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "collectives/base/strings.h"
-#include "daemon/models/images.h"
+#include "daemon/models/network.h"
 #include "daemon/models/norm_group.h"
-#include "daemon/nn/batch_norm.h"
+#include "daemon/nn/norms.h"
 
 namespace gaccd {
 namespace {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "daemon/models/network.h"
-#include "daemon/nn/conv2d.h"
 #include "daemon/nn/image_layers.h"
 #include "daemon/nn/linear.h"
 #include "daemon/nn/simple_layers.h"

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "daemon/autograd/kernel.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 

@@ -70,4 +70,14 @@ struct FunctionRow {
   StridedOperands strided = {};
 };
 
+// Kernels of the functions that autograd itself records (autograd/add.h).
+
+CpuMake MakeAccumulateCpu, MakeAddCpu, MakeZerosCpu;
+CudaMake MakeAccumulateCuda, MakeAddCuda, MakeZerosCuda;
+inline constexpr FunctionRow kAutogradRows[] = {
+    {"accumulate", MakeAccumulateCpu, MakeAccumulateCuda},
+    {"add", MakeAddCpu, MakeAddCuda},
+    {"zeros", MakeZerosCpu, MakeZerosCuda},
+};
+
 }  // namespace gaccd

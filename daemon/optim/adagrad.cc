@@ -1,7 +1,7 @@
 #include "daemon/optim/adagrad.h"
 
 #include "collectives/base/simd.h"
-#include "daemon/optim/rule_checks.h"
+#include "daemon/optim/rules.h"
 
 namespace gaccd {
 

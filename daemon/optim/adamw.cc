@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "collectives/base/simd.h"
-#include "daemon/optim/rule_checks.h"
+#include "daemon/optim/rules.h"
 
 namespace gaccd {
 

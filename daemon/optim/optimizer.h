@@ -17,12 +17,43 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
-#include "daemon/optim/ranges.h"
+#include "daemon/tensor/flat_layout.h"
+#include "daemon/tensor/shard_layout.h"
 
 namespace gaccd {
+
+// OptimizerRanges: the ranges of the flat buffers that a step updates, each with one group.
+
+// Elements [first, first + elements) of parameters and gradient; their state is [state_first,
+// state_first + elements) in every state buffer.
+struct OptimizerRange {
+  std::int64_t first = 0;
+  std::int64_t elements = 0;
+  std::int64_t state_first = 0;
+  OptimizerGroup group = {};
+};
+
+class OptimizerRanges {
+ public:
+  // Everything that is not frozen, including padding; neighbours with the same group are one range.
+  [[nodiscard]] static OptimizerRanges Make(const FlatLayout& layout);
+  // The same for one part: elements and state places count from its beginning.
+  [[nodiscard]] static OptimizerRanges Make(const FlatLayout& layout, const ShardPart& part);
+  // One range from 0 on, with the settings of the optimiser.
+  [[nodiscard]] static OptimizerRanges One(std::int64_t elements);
+
+  [[nodiscard]] std::span<const OptimizerRange> all() const { return ranges_; }
+  // Elements of all ranges; for a layout its trainable_size().
+  [[nodiscard]] std::int64_t elements() const { return elements_; }
+
+ private:
+  std::vector<OptimizerRange> ranges_;
+  std::int64_t elements_ = 0;
+};
 
 // Number of fp32 state values for `parameters` parameters (FlatLayout::trainable_size()), including
 // averages if spec.ema is set. For the memory plan.

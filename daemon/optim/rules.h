@@ -8,9 +8,13 @@
 //                     parameters, with SIMD clones, compiled as CMakeLists.txt says
 #pragma once
 
+#include <cmath>
+#include <string_view>
 #include <variant>
 
 #include "collectives/base/overloaded.h"
+#include "collectives/base/result.h"
+#include "collectives/base/strings.h"
 #include "daemon/optim/adagrad.h"
 #include "daemon/optim/adamw.h"
 #include "daemon/optim/optimizer.h"
@@ -33,5 +37,21 @@ auto WithRule(const OptimizerSpec& optimizer, const Use& use) {
 
 // Checks that the settings are in range; kInternal: more than 2^59 parameters.
 Status CheckOptimizer(const OptimizerSpec& spec, const OptimizerRanges& ranges);
+
+// Checks of optimiser settings; kConfig with the name and the value.
+
+// name: for example "sgd momentum".
+inline Status CheckNotNegative(std::string_view name, double value) {
+  if (value >= 0 && std::isfinite(value)) return Status::Ok();
+  return {ErrorKind::kConfig,
+          StrCat("optimizer: ", name, " must be >= 0 and finite, found ", value)};
+}
+
+// Checks the value as a float: an epsilon that rounds to 0 would divide 0 by 0.
+inline Status CheckEpsilon(std::string_view name, double value) {
+  if (static_cast<float>(value) > 0 && std::isfinite(value)) return Status::Ok();
+  return {ErrorKind::kConfig,
+          StrCat("optimizer: ", name, " epsilon must be > 0 and finite, found ", value)};
+}
 
 }  // namespace gaccd

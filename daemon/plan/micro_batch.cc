@@ -5,9 +5,10 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/plan/ceil_div.h"
+#include "daemon/plan/plan.h"
 
 namespace gaccd {
+
 namespace {
 
 Result<Plan> WithMicroBatch(PlanRequest request, std::int64_t micro_batch) {
@@ -172,6 +173,19 @@ Result<MicroBatchChoice> ChooseMicroBatch(const PlanRequest& request,
   }
   choice.plans.insert(choice.plans.end(), blocks.plans.begin(), blocks.plans.end());
   return choice;
+}
+
+double RelativeTime(const Plan& plan, const UpdateCost& cost) {
+  constexpr double kBytesOfMicroStep = 16;  // per parameter
+  constexpr double kOperationsPerByte = 10;
+  const auto samples = static_cast<double>(plan.ranks_hi_samples());
+  const double once = cost.flops_per_sample * samples;
+  const double again = plan.request().recompute == Recompute::kBlocks
+                           ? cost.recomputed_flops_per_sample * samples
+                           : 0;
+  const double step = kBytesOfMicroStep * kOperationsPerByte * static_cast<double>(cost.parameters);
+  if (!(once + step > 0)) return 1;
+  return (once + again + static_cast<double>(plan.accum_steps()) * step) / (once + step);
 }
 
 }  // namespace gaccd

@@ -7,7 +7,7 @@
 //
 // If the job does not set Recompute, it is chosen too: the largest micro-batch that fits without
 // recomputation is compared with the largest that fits with it, and the faster update
-// (update_cost.h) wins; without, if both are equal. More micro-steps are cheap and a second forward
+// wins; without, if both are equal. More micro-steps are cheap and a second forward
 // is not, so kBlocks is mostly chosen if nothing else fits.
 #pragma once
 
@@ -18,9 +18,24 @@
 
 #include "collectives/base/result.h"
 #include "daemon/plan/plan.h"
-#include "daemon/plan/update_cost.h"
 
 namespace gaccd {
+
+// The predicted time of an update, relative to one micro-step without recomputation:
+//   time(k) = (n (F + G) + k 16 P R) / (n F + 16 P R)
+// n: samples of the busiest rank, F: floating-point operations per sample, G: those of recomputed
+// blocks (Recompute::kBlocks), else 0, P: parameters, k: micro-steps. A micro-step reads the
+// weights twice (forward and backward) and reads and writes the gradients: 16 bytes per parameter.
+// R: operations that the device does in the time of one byte, about 10 for a CPU core with AVX2.
+// The model compares numbers of micro-steps, not devices.
+struct UpdateCost {
+  double flops_per_sample = 0;             // F
+  double recomputed_flops_per_sample = 0;  // G
+  std::int64_t parameters = 0;             // P
+};
+
+// time(plan.accum_steps()); 1 if the cost is not known.
+[[nodiscard]] double RelativeTime(const Plan& plan, const UpdateCost& cost);
 
 // `plan` with the smallest micro-batch for its number of micro-steps. Errors: those of
 // Plan::Make().

@@ -17,6 +17,8 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/base/result.h"
+
 namespace gaccd {
 
 // kGpipe: all forwards, then all backwards. kOneFOneB: a backward as soon as one is possible.
@@ -59,5 +61,14 @@ struct PipelineTime {
 // samples: of each micro-batch; one without samples takes no time. Messages take no time.
 [[nodiscard]] PipelineTime PredictTime(PipelineSchedule schedule, std::span<const StageCost> stages,
                                        std::span<const std::int64_t> samples);
+
+// BalanceStages: divides the consecutive blocks of a model into the stages of a pipeline.
+
+// Number of blocks of each stage, at least one, such that the cost of the most expensive stage is
+// minimal; among equal divisions, the one with the smallest first stages. costs: by block, not
+// negative. least_first: number of blocks that the first stage needs. kConfig: more stages than
+// blocks.
+Result<std::vector<std::int64_t>> BalanceStages(std::span<const double> costs, std::int64_t stages,
+                                                std::int64_t least_first = 1);
 
 }  // namespace gaccd

@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "collectives/base/strings.h"
-#include "daemon/plan/ceil_div.h"
 #include "daemon/plan/speeds.h"
 
 namespace gaccd {

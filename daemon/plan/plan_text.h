@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "daemon/plan/micro_batch.h"
 #include "daemon/plan/plan.h"
 
 namespace gaccd {
@@ -34,5 +35,12 @@ enum class RankKind : std::uint8_t { kRank, kGpu };
 
 // The micro-batches of one rank: "13", "7 + 6", "3 x 8", "3 x 7 + 2 x 6".
 [[nodiscard]] std::string MicroBatchText(std::int64_t load, std::int64_t accum_steps);
+
+// Text table of the micro-batches considered by --micro-batch=auto.
+
+// Ends with a newline. limit: the limit and its origin, "80000.0 MB (--memory)". REQUIRES: every
+// plan of the choice has memory().
+[[nodiscard]] std::string MemoryTableText(const MicroBatchChoice& choice, const UpdateCost& cost,
+                                          std::string_view limit);
 
 }  // namespace gaccd

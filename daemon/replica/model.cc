@@ -5,12 +5,11 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/autograd/function.h"
-#include "daemon/autograd/recompute.h"
-#include "daemon/autograd/simplify.h"
+#include "daemon/autograd/passes.h"
 #include "daemon/nn/recorder.h"
 #include "daemon/replica/model_loss.h"
-#include "daemon/tensor/exact_ids.h"
 #include "daemon/tensor/group_rules.h"
+#include "daemon/tensor/sample.h"
 
 namespace gaccd {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/autograd/function.h"
-#include "daemon/autograd/simplify.h"
+#include "daemon/autograd/passes.h"
 #include "daemon/nn/recorder.h"
 #include "daemon/ops/layout/concat.h"
 #include "daemon/ops/layout/rearrange.h"
@@ -226,7 +226,7 @@ Result<EvaluationGraph> Model::RecordEvaluation(BatchSize size, Precision precis
   evaluation.divisor = loss.divisor;
   GACCD_RETURN_IF_ERROR(RecordPredictions(forward, &evaluation));
   if (stage_) GACCD_RETURN_IF_ERROR(CutToStage(forward.block_ends, &evaluation));
-  DropUnused(graph);  // no folding: a NaN must reach the loss (relu.h)
+  DropUnused(graph);  // no folding: a NaN must reach the loss (activations.h)
   return evaluation;
 }
 

@@ -2,19 +2,41 @@
 // one arena. A replica binds their inputs and runs them. Used by one thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <tuple>
 #include <vector>
 
 #include "daemon/autograd/executor.h"
-#include "daemon/replica/graph_inputs.h"
+#include "daemon/autograd/graph.h"
+#include "daemon/nn/recorder.h"
 #include "daemon/replica/model.h"
+#include "daemon/tensor/sample.h"
 
 namespace gaccd {
+
+// Maps each input of a graph to a tensor of a batch, once by name, so that training needs no
+// look-ups.
+struct BoundInput {
+  enum class From { kTensor, kSampleIds, kUpdate, kPosition };
+
+  ValueId value;
+  From from = From::kTensor;
+  std::size_t tensor = 0;  // index of the tensor in the spec
+};
+
+// Index of an input in a batch on a device: its tensors, then the ids, then the position. REQUIRES:
+// not kUpdate.
+[[nodiscard]] std::size_t InputIndex(const BoundInput& input, const SampleSpec& sample);
+
+// kInternal, with the name, if the samples have no such input.
+Result<std::vector<BoundInput>> BindByName(std::span<const nn::GraphInput> inputs,
+                                           const SampleSpec& sample);
 
 struct ReplicaOptions {
   std::set<std::int64_t> micro_batches = {};  // sizes >= 1 that MicroStep() will be called with

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "collectives/base/buffer.h"
-#include "collectives/base/host_buffer.h"
+#include "collectives/base/memory.h"
 #include "daemon/replica/model.h"
 #include "daemon/replica/prepared_graphs.h"
 

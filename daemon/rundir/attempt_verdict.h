@@ -5,12 +5,34 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/base/result.h"
-#include "daemon/rundir/next_step.h"
 
 namespace gaccd {
+
+// Maps an exit code to the next step of the job. The only such mapping, used for verdict.json, the
+// last event, the ledger and `gaccd verdict`. Pure; thread-safe.
+enum class NextStep : std::uint8_t { kDone, kRequeue, kNoRequeue, kFail };
+[[nodiscard]] std::string_view Name(NextStep next);  // "done", "requeue", "norequeue", "fail"
+
+inline constexpr int kSignalExit = 128;       // + the signal, as in a shell
+inline constexpr int kOutOfMemoryExit = 253;  // of srun
+
+// Whether an exit code means that a signal ended the process.
+[[nodiscard]] constexpr bool IsSignalExit(int code) {
+  return code > kSignalExit && code <= kSignalExit + 64;
+}
+
+//   exit code                                    next step
+//   0                                            done
+//   75 tempfail, 69 a peer is lost               requeue
+//   71 the system or srun refused                requeue
+//   128+n, killed or crashed                     requeue
+//   93, 130: Ctrl-C twice, or killed by SIGINT   norequeue
+//   253 out of memory, all others                fail
+[[nodiscard]] NextStep SelectNextStep(int code);
 
 // A rank that was killed by SIGKILL or by the kernel for its memory.
 struct KilledRank {
@@ -94,5 +116,18 @@ inline constexpr int kMaxIdleRestarts = 3;
 // rank was killed at the same update (within one) and with the same memory (within a tenth) as in
 // the previous attempt: the job itself is then too large.
 [[nodiscard]] AttemptJudgement JudgeAttempt(const AttemptFacts& facts);
+
+// Extracts why ranks ended from stderr of srun and the ranks (<attempt>/srun.err, rank/r*.err).
+
+// "n2: task 3: Killed; n3: task 5: Out Of Memory": from the lines "srun: error: n2: task 3: Killed"
+// up to "Job step aborted", after which srun itself kills the ranks. Omits ranks that exited by
+// themselves ("Exited with exit code 69"), as they report the reason. At most four. Empty: none.
+[[nodiscard]] std::string SrunErrors(std::string_view text);
+// SrunErrors() of <attempt>/srun.err.
+[[nodiscard]] std::string ReadSrunErrors(const std::string& attempt_dir);
+
+// "rank 5 on n2: error (data, exit 65): labels": the first final error of gaccd, without the
+// program name. Empty: none.
+[[nodiscard]] std::string GaccdError(std::string_view text);
 
 }  // namespace gaccd

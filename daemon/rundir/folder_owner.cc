@@ -12,8 +12,8 @@
 #include <thread>
 #include <utility>
 
-#include "collectives/base/bounded_call.h"
 #include "collectives/base/strings.h"
+#include "collectives/base/thread.h"
 
 namespace gaccd {
 namespace {

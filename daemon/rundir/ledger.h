@@ -2,6 +2,7 @@
 // attempt.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,5 +17,17 @@ namespace gaccd {
 
 // Appends one line, durably; mode: for a new file. kIo.
 Status AppendToLedger(const std::string& path, LedgerEntry entry, unsigned mode = 0600);
+
+// <run>/submit.jsonl: the jobs that `gaccd submit` passed to SLURM, one line per call.
+struct Submission {
+  std::string at;    // RFC 3339, before the call of sbatch
+  std::string jobs;  // ids separated by commas: "17,18"; array tasks as "17_3"
+};
+
+// kIo.
+Status AppendSubmission(const std::string& run_dir, const Submission& submission, unsigned mode);
+
+// The last entry. Invalid lines are skipped.
+[[nodiscard]] std::optional<Submission> NewestSubmission(const std::string& run_dir);
 
 }  // namespace gaccd

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
@@ -16,10 +17,10 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
-#include "daemon/rundir/attempt_name.h"
 #include "daemon/rundir/safe_place.h"
 
 namespace gaccd {
+
 namespace {
 
 constexpr std::string_view kMarker = "# Resolved by gaccd: flags and defaults are filled in.\n";
@@ -160,6 +161,44 @@ std::int64_t CountAttempts(const std::string& run_dir) {
   if (!names.ok()) return 0;
   return std::ranges::count_if(*names,
                                [](const auto& n) { return ParseAttemptName(n).has_value(); });
+}
+
+std::optional<AttemptName> ParseAttemptName(std::string_view name) {
+  constexpr std::size_t kMinDigits = 3;
+  constexpr std::size_t kMaxDigits = 9;  // the next number still fits an int
+  const std::size_t digits = std::min(name.find('-'), name.size());
+  if (digits < kMinDigits || digits > kMaxDigits || digits == name.size()) return std::nullopt;
+  AttemptName parsed;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + digits, parsed.number);
+  if (error != std::errc() || end != name.data() + digits || parsed.number < 0) return std::nullopt;
+  parsed.job = name.substr(digits + 1);
+  parsed.job.erase(std::min(parsed.job.find('.'), parsed.job.size()));
+  if (parsed.job.empty()) return std::nullopt;
+  return parsed;
+}
+
+std::string FormatAttemptName(int number, std::string_view job) {
+  return StrCat(Format("%03d-", number), job);
+}
+
+namespace {
+
+constexpr std::size_t kBytes = 64 << 10;
+
+std::string SpareFilePath(const std::string& attempt_dir) { return attempt_dir + "/.space"; }
+
+}  // namespace
+
+Status ReserveDiskSpace(const std::string& attempt_dir, unsigned mode) {
+  const std::string path = SpareFilePath(attempt_dir);
+  GACCD_ASSIGN_OR_RETURN(const FileDescriptor file,
+                         OpenFile(path, O_WRONLY | O_CREAT | O_TRUNC, mode));
+  // Written, as not every file system supports reserving space.
+  return WriteAll(file.get(), std::string(kBytes, 'x'), path);
+}
+
+void ReleaseDiskSpace(const std::string& attempt_dir) {
+  (void)::unlink(SpareFilePath(attempt_dir).c_str());
 }
 
 }  // namespace gaccd

@@ -7,7 +7,7 @@
 //     attempts/latest -> 001-8123456
 //     attempts/001-8123456/       one folder per attempt, only written by that attempt
 //       job.txtpb plan.txtpb events.jsonl ranks.tsv env.json verdict.json log/ crash/ ev/
-//       .space                    while it runs: reserved disk space for its end (spare_space.h)
+//       .space                    while it runs: reserved disk space for its end
 //
 // Folders have mode 0700 and files 0600, or 0750 and 0640 with group_access; existing entries keep
 // their mode.
@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "collectives/base/result.h"
 #include "daemon/rundir/folder_owner.h"
@@ -83,5 +84,26 @@ class RunFolder {
 [[nodiscard]] std::string LatestAttempt(const std::string& run_dir);
 // The folders of attempts in a run folder; 0 where they cannot be read.
 [[nodiscard]] std::int64_t CountAttempts(const std::string& run_dir);
+
+// The name of an attempt's folder, NNN-<job>: the number of the attempt, three to nine digits, and
+// its job. A second run of the same SLURM job has the suffix ".2", and so on.
+struct AttemptName {
+  int number = 0;
+  std::string job;  // "8123456", "local-4711"; without the suffix
+};
+
+// Parses "001-8123456", "001-8123456.2"; empty for any other name.
+[[nodiscard]] std::optional<AttemptName> ParseAttemptName(std::string_view name);
+[[nodiscard]] std::string FormatAttemptName(int number, std::string_view job);
+
+// Reserves a few blocks of the run folder's disk at the start of an attempt, so that the verdict,
+// STATUS.json and the ledger can be written even if the disk is full at its end.
+
+// Creates <attempt_dir>/.space, 64 KiB. kIo if the disk is full.
+[[nodiscard]] Status ReserveDiskSpace(const std::string& attempt_dir, unsigned mode);
+
+// Removes it. Called by the process that writes the end of the attempt: rank 0, a rank that
+// replaces it, or `gaccd verdict`. A missing file is not an error.
+void ReleaseDiskSpace(const std::string& attempt_dir);
 
 }  // namespace gaccd

@@ -4,22 +4,51 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <cstdlib>
 #include <optional>
+#include <span>
 #include <sstream>
+#include <string>
 #include <utility>
 
+#include "collectives/base/cores.h"
+#include "collectives/base/result.h"
 #include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
-#include "collectives/bootstrap/share_text.h"
-#include "daemon/rundir/ranks_file.h"
+#include "collectives/bootstrap/agree.h"
+#include "collectives/comm/communicator.h"
+#include "daemon/rundir/run_folder.h"
 #include "daemon/rundir/run_reporter_impl.h"
-#include "daemon/rundir/spare_space.h"
 #include "daemon/rundir/verdict.h"
 #include "daemon/telemetry/environment_text.h"
 
 namespace gaccd {
+
 namespace {
+
+std::int64_t UsableCpus() {
+  const auto cores = AllowedCores();
+  return cores.ok() ? std::ssize(CoreNumbers(*cores)) : 0;
+}
+
+// Collective: the content of ranks.tsv. One line per rank, columns rank host node local cpus pid;
+// the same on all ranks. cpus: the number of CPUs usable by the process.
+Result<std::string> RankTable(Communicator& comm) {
+  constexpr std::size_t kColumns = 3;
+  const std::array<std::int64_t, kColumns> mine{comm.topology().local_rank, UsableCpus(),
+                                                ::getpid()};
+  GACCD_ASSIGN_OR_RETURN(const auto all, GatherAll(comm, std::span<const std::int64_t>(mine)));
+  const Topology& topology = comm.topology();
+  std::string text = "rank\thost\tnode\tlocal\tcpus\tpid\n";
+  for (std::size_t rank = 0; rank * kColumns < all.size(); ++rank) {
+    const std::int64_t* row = &all[rank * kColumns];
+    text += StrCat(rank, "\t", topology.hosts[rank], "\t", topology.node_of[rank], "\t", row[0],
+                   "\t", row[1], "\t", row[2], "\n");
+  }
+  return text;
+}
 
 Result<std::unique_ptr<EventLog>> OpenOwnEvents(const std::string& attempt_dir, int rank,
                                                 unsigned mode) {

@@ -5,11 +5,11 @@
 #include <chrono>
 #include <thread>
 
-#include "collectives/base/bounded_call.h"
 #include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
+#include "collectives/base/thread.h"
+#include "daemon/rundir/run_folder.h"
 #include "daemon/rundir/run_reporter_impl.h"
-#include "daemon/rundir/spare_space.h"
 #include "daemon/rundir/verdict.h"
 
 namespace gaccd {

@@ -20,7 +20,6 @@
 #include "daemon/telemetry/event_log.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/telemetry/progress.h"
-#include "daemon/telemetry/rank_steps.h"
 #include "daemon/telemetry/step_stats.h"
 #include "daemon/telemetry/terminal.h"
 

@@ -10,7 +10,7 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/result.h"
-#include "collectives/base/worker_thread.h"
+#include "collectives/base/thread.h"
 #include "daemon/telemetry/run_status.h"
 
 namespace gaccd {

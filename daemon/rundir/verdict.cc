@@ -15,8 +15,8 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
-#include "daemon/rundir/next_step.h"
-#include "daemon/rundir/spare_space.h"
+#include "daemon/rundir/attempt_verdict.h"
+#include "daemon/rundir/run_folder.h"
 #include "daemon/telemetry/event_text.h"
 
 namespace gaccd {

@@ -16,7 +16,7 @@ namespace gaccd {
 // decided together.
 [[nodiscard]] bool IsFailure(const Status& outcome);
 
-// The next step follows from the exit code (next_step.h).
+// The next step follows from the exit code (attempt_verdict.h).
 //
 // After a failure, reads the crash records of the suspects, or otherwise of the ranks that gave up
 // (waits for these shortly). A rank that exited because of others is not the cause: the ranks named

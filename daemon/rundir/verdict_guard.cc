@@ -15,7 +15,7 @@
 
 #include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
-#include "daemon/rundir/spare_space.h"
+#include "daemon/rundir/run_folder.h"
 #include "daemon/rundir/verdict.h"
 
 namespace gaccd {

@@ -10,7 +10,7 @@
 #include "collectives/comm/forwarding_communicator.h"
 #include "daemon/tensor/shard_grid.h"
 #include "daemon/tensor/shard_layout.h"
-#include "daemon/train/rank_memory.h"
+#include "daemon/train/memory_choice.h"
 
 namespace gaccd {
 namespace {

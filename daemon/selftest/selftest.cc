@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "collectives/base/host_buffer.h"
+#include "collectives/base/memory.h"
 #include "collectives/comm/threads.h"
 #include "daemon/data/dataset.h"
 #include "daemon/data/index_source.h"

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/base/result.h"
+#include "daemon/config/flags.h"
 #include "daemon/plan/plan.h"
 
 namespace gaccd {
@@ -53,5 +54,10 @@ Result<std::vector<SelftestCase>> RunSelftestCases(const PlanRequest& request);
 // A table for users, with the verdict in the last line.
 [[nodiscard]] std::string SelftestText(const PlanRequest& request,
                                        const std::vector<SelftestCase>& cases);
+
+// The verb `gaccd selftest`.
+
+// Prints the results; kInternal if a check failed. Errors are not printed here.
+Status RunSelftest(const Flags& flags);
 
 }  // namespace gaccd

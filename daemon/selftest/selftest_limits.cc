@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/base/process_memory.h"
+#include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
 #include "collectives/base/thread.h"
 #include "daemon/telemetry/log.h"

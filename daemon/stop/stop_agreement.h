@@ -27,10 +27,8 @@
 #include "collectives/base/seconds.h"
 #include "collectives/comm/communicator.h"
 #include "collectives/liveness/deadline/exit_timer.h"
-#include "daemon/stop/request_files.h"
-#include "daemon/stop/stop_signals.h"
+#include "daemon/stop/stop_requests.h"
 #include "daemon/stop/stop_words.h"
-#include "daemon/stop/time_left.h"
 
 namespace gaccd {
 

@@ -9,7 +9,7 @@
 #include "daemon/config/flags.h"
 #include "daemon/config/job.h"
 #include "daemon/plan/plan.h"
-#include "daemon/submit/sweep.h"
+#include "daemon/submit/sbatch_script.h"
 
 namespace gaccd {
 

@@ -12,14 +12,14 @@
 #include <vector>
 
 #include "collectives/base/files.h"
-#include "collectives/base/print.h"
+#include "collectives/base/output.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
 #include "daemon/config/job_text.h"
 #include "daemon/inspect/watch/doctor.h"
 #include "daemon/rundir/host_names.h"
-#include "daemon/rundir/submissions.h"
-#include "daemon/stop/stop_signals.h"
+#include "daemon/rundir/ledger.h"
+#include "daemon/stop/stop_requests.h"
 #include "daemon/submit/planned_submission.h"
 #include "daemon/submit/sbatch_script.h"
 #include "daemon/submit/signal_lead.h"
@@ -27,8 +27,8 @@
 #include "daemon/submit/start_checks.h"
 #include "daemon/telemetry/event_text.h"
 #include "daemon/telemetry/log.h"
+#include "slurm/commands.h"
 #include "slurm/launch_text.h"
-#include "slurm/run_program.h"
 
 namespace gaccd {
 namespace {

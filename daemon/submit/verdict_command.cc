@@ -17,8 +17,6 @@
 #include "daemon/rundir/host_names.h"
 #include "daemon/rundir/ledger.h"
 #include "daemon/rundir/run_folder.h"
-#include "daemon/rundir/spare_space.h"
-#include "daemon/rundir/srun_errors.h"
 #include "daemon/telemetry/end_events.h"
 #include "daemon/telemetry/event_text.h"
 #include "daemon/telemetry/run_status.h"

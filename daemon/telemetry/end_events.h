@@ -58,7 +58,7 @@ struct Failure {
   }
 };
 
-// The end of the run. verdict: a Name(NextStep), next_step.h.
+// The end of the run. verdict: a Name(NextStep), attempt_verdict.h.
 struct Verdict {
   static constexpr const char* kEvent = "verdict";
 

@@ -6,7 +6,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/config/plan_proto.h"
-#include "daemon/plan/load_groups.h"
+#include "daemon/plan/speeds.h"
 #include "daemon/telemetry/eval_events.h"
 #include "daemon/telemetry/run_events.h"
 #include "proto/plan.pb.h"

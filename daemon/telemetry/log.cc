@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/telemetry/append_file.h"
 #include "daemon/telemetry/event_text.h"
 #include "daemon/telemetry/line_writer.h"
 #include "daemon/telemetry/terminal.h"

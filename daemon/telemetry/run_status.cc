@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "daemon/config/flat_json.h"
-#include "daemon/plan/load_groups.h"
+#include "daemon/plan/speeds.h"
 #include "daemon/telemetry/event_text.h"
 
 namespace gaccd {

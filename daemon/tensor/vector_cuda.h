@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "daemon/tensor/fp16.h"
+#include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 

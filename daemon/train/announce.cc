@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "collectives/bootstrap/mpi_version.h"
+#include "collectives/bootstrap/mpi_session.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/make_plan.h"
 #include "daemon/config/revision.h"

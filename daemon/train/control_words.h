@@ -13,8 +13,8 @@
 #include "daemon/stop/stop_agreement.h"
 #include "daemon/telemetry/events.h"
 #include "daemon/train/batch_feed.h"
-#include "daemon/train/in_flight.h"
 #include "daemon/train/rank_times.h"
+#include "daemon/train/update.h"
 
 namespace gaccd {
 

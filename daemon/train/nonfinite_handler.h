@@ -9,17 +9,39 @@
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
+#include "daemon/checkpoint/manifest.h"
 #include "daemon/config/flags_spec.h"
 #include "daemon/config/job.h"
 #include "daemon/engine/engine.h"
 #include "daemon/rundir/progress_notifier.h"
 #include "daemon/tensor/flat_layout.h"
 #include "daemon/train/batch_feed.h"
-#include "daemon/train/in_flight.h"
-#include "daemon/train/loss_scale.h"
 #include "daemon/train/nonfinite.h"
+#include "daemon/train/update.h"
 
 namespace gaccd {
+
+// LossScale: the loss scale of fp16 training, which prevents small gradients from becoming 0. Uses
+// the rule of torch.amp.GradScaler: halved after a non-finite update, which is skipped; doubled
+// after growth_interval consecutive finite updates. The same on all ranks, as finiteness is
+// determined after the reduction.
+class LossScale {
+ public:
+  explicit LossScale(const LossScaleSpec& rules)
+      : rules_(rules), state_{.scale = rules.init_scale} {}
+
+  void Restore(const LossScaleState& state) { state_ = state; }
+  // Call after each update. kNoRequeue if the scale falls below least_scale.
+  Status Update(bool finite);
+
+  [[nodiscard]] double scale() const { return state_.scale; }  // for the next update
+  // For checkpoints. Always in the same memory.
+  [[nodiscard]] const LossScaleState& state() const { return state_; }
+
+ private:
+  LossScaleSpec rules_;
+  LossScaleState state_;
+};
 
 // All members must outlive the handler.
 struct NonfiniteContext {

@@ -5,8 +5,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "collectives/bootstrap/share_text.h"
-#include "collectives/bootstrap/work_together.h"
+#include "collectives/bootstrap/agree.h"
 #include "daemon/data/class_names.h"
 #include "daemon/data/node_share.h"
 #include "daemon/telemetry/log.h"

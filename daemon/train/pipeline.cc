@@ -1,6 +1,6 @@
 #include "daemon/train/pipeline.h"
 
-#include "daemon/plan/balance_stages.h"
+#include "daemon/plan/pipeline_schedule.h"
 
 namespace gaccd {
 

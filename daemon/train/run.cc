@@ -3,11 +3,11 @@
 #include <memory>
 #include <utility>
 
-#include "daemon/launch/nccl_environment.h"
+#include "daemon/launch/launch.h"
 #include "daemon/launch/rank_status.h"
 #include "daemon/launch/session.h"
 #include "daemon/rundir/verdict_guard.h"
-#include "daemon/stop/stop_signals.h"
+#include "daemon/stop/stop_requests.h"
 #include "daemon/train/run_options.h"
 #include "daemon/train/training_run.h"
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
+#include "daemon/config/flag_values.h"
 #include "daemon/config/job_text.h"
-#include "daemon/config/memory_flag.h"
 #include "daemon/models/graph_network.h"
 #include "daemon/telemetry/log.h"
 

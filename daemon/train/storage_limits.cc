@@ -5,9 +5,9 @@
 #include <new>
 #include <utility>
 
-#include "collectives/base/bounded_call.h"
-#include "collectives/base/process_memory.h"
+#include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
+#include "collectives/base/thread.h"
 #include "daemon/telemetry/log.h"
 
 namespace gaccd {

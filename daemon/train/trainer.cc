@@ -4,13 +4,12 @@
 #include <span>
 #include <utility>
 
-#include "collectives/base/process_memory.h"
+#include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
-#include "daemon/plan/load_groups.h"
+#include "daemon/plan/speeds.h"
 #include "daemon/telemetry/log.h"
-#include "daemon/train/learning_rate.h"
+#include "daemon/train/consistency.h"
 #include "daemon/train/pipeline.h"
-#include "daemon/train/same_data.h"
 #include "daemon/train/start_warnings.h"
 #include "daemon/train/training_checks.h"
 #include "daemon/train/update.h"

@@ -8,9 +8,9 @@
 #include <new>
 #include <utility>
 
-#include "collectives/base/process_memory.h"
+#include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
-#include "collectives/bootstrap/work_together.h"
+#include "collectives/bootstrap/agree.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/plan_proto.h"
 #include "daemon/config/revision.h"

@@ -19,7 +19,7 @@
 #include "daemon/rundir/verdict_guard.h"
 #include "daemon/stop/clocks.h"
 #include "daemon/stop/stop_agreement.h"
-#include "daemon/stop/stop_signals.h"
+#include "daemon/stop/stop_requests.h"
 #include "daemon/train/run_checkpointer.h"
 #include "daemon/train/trainer.h"
 #include "daemon/train/training.h"

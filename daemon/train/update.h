@@ -8,9 +8,12 @@
 
 #include "collectives/base/result.h"
 #include "collectives/liveness/heartbeat/frame.h"
+#include "daemon/config/job.h"
 #include "daemon/data/prefetcher.h"
+#include "daemon/data/update_schedule.h"
 #include "daemon/engine/engine.h"
 #include "daemon/engine/update_program.h"
+#include "daemon/plan/plan.h"
 
 namespace gaccd {
 
@@ -39,5 +42,26 @@ struct UpdateHooks {
 // there are too few micro-batches; errors of the communicator and the device.
 Status RunUpdate(Engine& engine, Prefetcher& batches, const UpdateProgram& program,
                  UpdateSettings settings, const UpdateHooks& hooks = {});
+
+// An update that the engine has begun and whose result Engine::PopResult() has not returned yet.
+struct UpdateInFlight {
+  Update update;
+  std::int64_t micro_steps = 1;
+  std::int64_t restored = 0;  // samples restored from an earlier attempt
+  double lr = 0;
+  double loss_scale = 1;
+
+  [[nodiscard]] std::int64_t step() const { return update.index + 1; }
+};
+
+// The learning rate of an update of a job: optim/schedule.h with the batches of a target_schedule.
+
+// The learning rate of update `index` (from 0). The factor of lr_rule follows the batch of the
+// update's stage. If the batch changes during the run, cosine and linear depend on the samples
+// before the update, not on the number of updates:
+//   t = (S(u) - S(w)) / (S(n - 1) - S(w)), S(u): the samples before update u
+// If all updates have the same size, both are equal. plan: of any stage.
+[[nodiscard]] double JobLearningRate(const Job& job, const Plan& plan,
+                                     const UpdateSchedule& schedule, std::int64_t index);
 
 }  // namespace gaccd

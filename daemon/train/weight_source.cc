@@ -9,8 +9,8 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "collectives/base/ticks.h"
-#include "collectives/bootstrap/work_together.h"
-#include "daemon/checkpoint/saved_job.h"
+#include "collectives/bootstrap/agree.h"
+#include "daemon/checkpoint/manifest.h"
 #include "daemon/checkpoint/saved_weights.h"
 #include "daemon/checkpoint/train_state.h"
 #include "daemon/data/class_names.h"
@@ -18,7 +18,7 @@
 #include "daemon/models/graph_file.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/weights/safetensors.h"
-#include "daemon/weights/transformers_config.h"
+#include "daemon/weights/transformers_folder.h"
 
 namespace gaccd {
 namespace {

@@ -5,17 +5,15 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/base/print.h"
+#include "collectives/base/output.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
-#include "collectives/bootstrap/share_text.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
 #include "daemon/launch/launch.h"
 #include "daemon/launch/rank_report.h"
-#include "daemon/launch/rank_table.h"
 #include "daemon/launch/rank_verdict.h"
-#include "daemon/verbs/commands.h"
+#include "daemon/verbs/verbs.h"
 
 namespace gaccd {
 namespace {

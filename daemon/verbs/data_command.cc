@@ -8,17 +8,16 @@
 #include <variant>
 #include <vector>
 
-#include "collectives/base/print.h"
+#include "collectives/base/output.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
+#include "daemon/data/images/image.h"
 #include "daemon/data/images/images.h"
-#include "daemon/data/images/write_png.h"
-#include "daemon/data/mix_group.h"
 #include "daemon/data/mixed_samples.h"
 #include "daemon/data/sources.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/tensor/random.h"
-#include "daemon/verbs/commands.h"
+#include "daemon/verbs/verbs.h"
 
 namespace gaccd {
 namespace {

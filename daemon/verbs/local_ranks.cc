@@ -21,7 +21,7 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
-#include "daemon/config/flags_proto.h"
+#include "daemon/config/flags.h"
 #include "daemon/rundir/run_folder.h"
 #include "daemon/telemetry/end_events.h"
 #include "daemon/telemetry/event_text.h"

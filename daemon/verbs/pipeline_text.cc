@@ -1,5 +1,3 @@
-#include "daemon/verbs/pipeline_text.h"
-
 #include <algorithm>
 #include <iomanip>
 #include <numeric>
@@ -7,10 +5,10 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/engine/shard_traffic.h"
+#include "daemon/engine/shard_exchange.h"
 #include "daemon/plan/plan_text.h"
 #include "daemon/train/pipeline.h"
-#include "daemon/verbs/sharding_text.h"
+#include "daemon/verbs/planned_run.h"
 
 namespace gaccd {
 namespace {

@@ -9,15 +9,11 @@
 #include "daemon/engine/planned_memory.h"
 #include "daemon/models/graph_network.h"
 #include "daemon/optim/optimizer.h"
-#include "daemon/plan/memory_table.h"
 #include "daemon/plan/plan_text.h"
 #include "daemon/tensor/group_rules.h"
-#include "daemon/train/batch_statistics.h"
 #include "daemon/train/memory_choice.h"
 #include "daemon/train/run_options.h"
 #include "daemon/train/training_checks.h"
-#include "daemon/verbs/pipeline_text.h"
-#include "daemon/verbs/sharding_text.h"
 
 namespace gaccd {
 namespace {

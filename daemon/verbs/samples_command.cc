@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/base/print.h"
+#include "collectives/base/output.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
 #include "daemon/config/make_plan.h"
@@ -13,7 +13,7 @@
 #include "daemon/data/node_share.h"
 #include "daemon/data/sample_order.h"
 #include "daemon/data/update_schedule.h"
-#include "daemon/verbs/commands.h"
+#include "daemon/verbs/verbs.h"
 
 namespace gaccd {
 namespace {

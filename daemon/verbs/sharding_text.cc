@@ -1,5 +1,3 @@
-#include "daemon/verbs/sharding_text.h"
-
 #include <iomanip>
 #include <sstream>
 #include <string_view>
@@ -7,13 +5,14 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/engine/shard_traffic.h"
+#include "daemon/engine/shard_exchange.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/plan/plan_text.h"
 #include "daemon/tensor/reproducible_sum.h"
 #include "daemon/tensor/shard_grid.h"
 #include "daemon/tensor/shard_layout.h"
 #include "daemon/train/memory_choice.h"
+#include "daemon/verbs/planned_run.h"
 
 namespace gaccd {
 namespace {

@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "collectives/base/files.h"
-#include "collectives/base/print.h"
+#include "collectives/base/output.h"
 #include "collectives/base/strings.h"
-#include "collectives/bootstrap/mpi_version.h"
+#include "collectives/bootstrap/mpi_session.h"
 #include "daemon/checkpoint/ckpt_command.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/make_plan.h"
-#include "daemon/device/cpu/onednn_version.h"
+#include "daemon/device/cpu/onednn.h"
 #include "daemon/infer/commands.h"
 #include "daemon/inspect/export/export_command.h"
 #include "daemon/inspect/report/plot.h"
@@ -25,13 +25,12 @@
 #include "daemon/launch/device_choice.h"
 #include "daemon/launch/gpu_libraries.h"
 #include "daemon/models/graph_network.h"
-#include "daemon/selftest/selftest_command.h"
+#include "daemon/selftest/selftest.h"
 #include "daemon/submit/submit_command.h"
 #include "daemon/submit/verdict_command.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/run.h"
 #include "daemon/train/start_warnings.h"
-#include "daemon/verbs/commands.h"
 #include "daemon/verbs/planned_run.h"
 
 namespace gaccd {

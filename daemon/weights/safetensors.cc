@@ -11,10 +11,9 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/json.h"
-#include "collectives/base/output_file.h"
+#include "collectives/base/output.h"
 #include "collectives/base/strings.h"
-#include "daemon/tensor/bf16.h"
-#include "daemon/tensor/fp16.h"
+#include "daemon/tensor/float_types.h"
 #include "daemon/weights/safetensors_header.h"
 
 namespace gaccd {

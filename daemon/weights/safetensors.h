@@ -63,7 +63,7 @@ struct TensorView {
 [[nodiscard]] std::vector<TensorView> MakeViews(std::span<const NamedTensor> tensors);
 
 // Writes atomically and durably: a temporary file next to `path` is renamed. A symbolic link is
-// followed (output_file.h). mode: of the file, before the umask. Errors: kIo; kInternal for names
+// followed (output.h). mode: of the file, before the umask. Errors: kIo; kInternal for names
 // that are not unique UTF-8 and for shapes that do not match their values.
 Status WriteSafetensors(const std::string& path, std::span<const TensorView> tensors,
                         unsigned mode = 0600,

@@ -2,7 +2,7 @@
 #include <span>
 
 #include "daemon/data/images/image.h"
-#include "daemon/data/images/resize_image.h"
+#include "daemon/data/images/image_ops.h"
 #include "tests/fuzz/fuzz_check.h"
 #include "tests/fuzz/fuzz_targets.h"
 #include "tests/support/whole_image.h"

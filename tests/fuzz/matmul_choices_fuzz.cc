@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "collectives/base/fnv.h"
+#include "collectives/base/hash.h"
 #include "daemon/device/cuda/matmul_choices.h"
 #include "tests/fuzz/fuzz_check.h"
 #include "tests/fuzz/fuzz_targets.h"

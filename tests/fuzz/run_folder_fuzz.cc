@@ -3,9 +3,7 @@
 #include <string>
 
 #include "daemon/inspect/watch/run_state.h"
-#include "daemon/inspect/watch/state_text.h"
 #include "daemon/rundir/ledger.h"
-#include "daemon/rundir/submissions.h"
 #include "daemon/telemetry/log.h"
 #include "tests/fuzz/fuzz_check.h"
 #include "tests/fuzz/fuzz_folder.h"

@@ -1,5 +1,5 @@
 // A tar file of images: every image is a part of it, with a label or a word why it has none.
-#include "daemon/data/images/image_shards.h"
+#include "daemon/data/images/image_files.h"
 #include "tests/fuzz/fuzz_check.h"
 #include "tests/fuzz/fuzz_targets.h"
 

@@ -1,5 +1,5 @@
 """gaccd's random numbers, its order of the samples and how they are mixed: daemon/tensor/random.h,
-daemon/data/sample_order.h, daemon/data/mix_group.h."""
+daemon/data/sample_order.h, daemon/data/mixed_samples.h."""
 import math
 
 import numpy

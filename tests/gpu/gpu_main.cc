@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "daemon/device/cuda/cudnn_plan.h"
+#include "daemon/device/cuda/dnn_library.h"
 #include "tests/gpu/gpu_test.h"
 #include "tests/sources.h"
 

@@ -19,7 +19,6 @@
 #include "collectives/base/cuda.h"
 #include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
-#include "collectives/bootstrap/gpu_choice.h"
 #include "collectives/bootstrap/gpus.h"
 #include "collectives/bootstrap/mpi_session.h"
 #include "collectives/comm/nccl_comm.h"

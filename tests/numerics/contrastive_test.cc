@@ -12,7 +12,7 @@
 #include "daemon/data/dataset.h"
 #include "daemon/data/index_source.h"
 #include "daemon/engine/engine.h"
-#include "daemon/selftest/contrastive_gradient.h"
+#include "daemon/selftest/update_mistakes.h"
 #include "daemon/train/update.h"
 #include "tests/support/status_matchers.h"
 

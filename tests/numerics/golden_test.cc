@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/device/cpu/detect_bf16.h"
+#include "daemon/device/cpu/onednn.h"
 #include "daemon/tensor/random.h"
 #include "tests/support/model_bench.h"
 

@@ -1,11 +1,12 @@
 // What the plan says a model needs against what the process really uses. A process of its own, so
 // that nothing else grows meanwhile.
+#include "collectives/base/memory.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdio>
 
-#include "collectives/base/process_memory.h"
-#include "daemon/device/cpu/detect_bf16.h"
+#include "daemon/device/cpu/onednn.h"
 #include "tests/support/model_bench.h"
 
 namespace gaccd {

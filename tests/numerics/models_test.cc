@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
-#include "collectives/base/host_buffer.h"
+#include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
 #include "daemon/autograd/executor.h"
 #include "daemon/autograd/function.h"
 #include "daemon/device/cpu/cpu_context.h"
-#include "daemon/device/cpu/detect_bf16.h"
+#include "daemon/device/cpu/onednn.h"
 #include "daemon/device/cpu/packed_weights.h"
 #include "daemon/models/network.h"
 #include "daemon/ops/cpu_kernels.h"

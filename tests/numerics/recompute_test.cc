@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/device/cpu/detect_bf16.h"
+#include "daemon/device/cpu/onednn.h"
 #include "tests/support/rank_training.h"
 #include "tests/support/resume_fixture.h"
 #include "tests/support/status_matchers.h"

@@ -11,7 +11,7 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
-#include "daemon/optim/update_math.h"
+#include "daemon/optim/update_control.h"
 #include "tests/support/engine_runs.h"
 #include "tests/support/status_matchers.h"
 

@@ -16,7 +16,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
-#include "daemon/device/cpu/detect_bf16.h"
+#include "daemon/device/cpu/onednn.h"
 #include "daemon/train/memory_choice.h"
 #include "tests/ranks/cuda_engine_ranks.h"
 #include "tests/sanitized.h"

@@ -10,7 +10,6 @@
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/mpi_session.h"
 #include "daemon/engine/shard_exchange.h"
-#include "daemon/engine/shard_traffic.h"
 #include "daemon/optim/update_control.h"
 #include "tests/ranks/rank_data.h"
 #include "tests/ranks/rank_process.h"

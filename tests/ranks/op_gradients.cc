@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/base/host_buffer.h"
+#include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
 #include "daemon/autograd/executor.h"
 #include "daemon/autograd/function.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "collectives/base/simd.h"
-#include "daemon/tensor/fp16.h"
+#include "daemon/tensor/float_types.h"
 
 namespace gaccd::standin {
 namespace {

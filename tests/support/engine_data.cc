@@ -1,6 +1,6 @@
-#include "tests/support/engine_data.h"
-
 #include <limits>
+
+#include "tests/support/engine_runs.h"
 
 namespace gaccd::tests {
 namespace {

@@ -1,7 +1,6 @@
 #include "tests/support/engine_ranks.h"
 
 #include "collectives/comm/threads.h"
-#include "tests/support/two_level_comm.h"
 
 namespace gaccd::tests {
 

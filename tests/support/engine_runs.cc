@@ -12,13 +12,12 @@
 #include "daemon/data/sample_order.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/ops/collective/collective.h"
+#include "daemon/ops/pointwise/activations.h"
 #include "daemon/ops/pointwise/multiply.h"
-#include "daemon/ops/pointwise/relu.h"
 #include "daemon/ops/product/linear.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/tensor/random.h"
 #include "daemon/train/update.h"
-#include "tests/support/engine_data.h"
 
 namespace gaccd::tests {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -115,5 +116,19 @@ Status UpdateByHand(Engine& engine, const Plan& plan, UpdateSettings settings,
 // <a, b> / <b, b>: the factor on b that is nearest to a. Rounding hardly moves it, a wrong weight
 // does.
 [[nodiscard]] double Projection(std::span<const float> a, std::span<const float> b);
+
+// Data sets of the cases of engine_runs.h. Every value is a function of the number of its sample.
+
+// "tokens" and "labels" [T], with "weights" where the spec has them. Sequences have different
+// numbers of labels, some none.
+[[nodiscard]] std::unique_ptr<Dataset> TokenData(std::int64_t size, const SampleSpec& spec);
+
+// "tokens" and "segments" [T], "lengths" [] from 1 to T, "labels" [] where there are classes. What
+// lies beyond the length of a text is another text.
+[[nodiscard]] std::unique_ptr<Dataset> TextData(std::int64_t size, const SampleSpec& spec);
+
+// "features" and labels or targets. poisoned: this sample has a NaN; -1: none.
+[[nodiscard]] std::unique_ptr<Dataset> HashedData(std::int64_t size, const SampleSpec& spec,
+                                                  std::int64_t poisoned);
 
 }  // namespace gaccd::tests

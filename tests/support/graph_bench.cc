@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "daemon/autograd/function.h"
-#include "daemon/autograd/simplify.h"
+#include "daemon/autograd/passes.h"
 #include "daemon/device/cpu/packed_weights.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/layout/reshape.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/base/host_buffer.h"
+#include "collectives/base/memory.h"
 #include "daemon/autograd/executor.h"
 #include "daemon/autograd/graph.h"
 #include "daemon/device/cpu/cpu_context.h"

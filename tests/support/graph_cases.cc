@@ -16,7 +16,6 @@
 #include "daemon/ops/loss/mean_squared_error.h"
 #include "daemon/ops/loss/token_cross_entropy.h"
 #include "daemon/ops/norm/layer_norm.h"
-#include "daemon/ops/norm/rms_norm.h"
 #include "daemon/ops/norm/row_functions.h"
 #include "daemon/ops/pointwise/activations.h"
 #include "daemon/ops/pointwise/cast.h"
@@ -25,7 +24,6 @@
 #include "daemon/ops/pointwise/gated.h"
 #include "daemon/ops/pointwise/multiply.h"
 #include "daemon/ops/pointwise/number_functions.h"
-#include "daemon/ops/pointwise/relu.h"
 #include "daemon/ops/product/linear.h"
 
 namespace gaccd {

@@ -26,4 +26,16 @@ struct GraphCase {
 // a sequence.
 [[nodiscard]] std::span<const GraphCase> SequenceCases();
 
+// The functions of images in small graphs, for tests of their gradients on every device.
+
+// `rows` is the number of images, 2 `in` the channels, 2 `out` those of a result.
+[[nodiscard]] std::span<const GraphCase> ImageCases();
+// Batch norms and what follows them. Near the corner of a relu there are no finite differences, and
+// rounding moves values across it.
+[[nodiscard]] std::span<const GraphCase> NormReluCases();
+
+// The functions that exported networks are made of, besides layers, in small graphs: values of
+// different shapes, their parts, and functions with numbers.
+[[nodiscard]] std::span<const GraphCase> ShapeCases();
+
 }  // namespace gaccd

@@ -1,5 +1,3 @@
-#include "tests/support/image_cases.h"
-
 #include "daemon/autograd/add.h"
 #include "daemon/ops/image/channels_last.h"
 #include "daemon/ops/image/conv2d.h"
@@ -11,7 +9,7 @@
 #include "daemon/ops/pointwise/cast.h"
 #include "daemon/ops/pointwise/combine.h"
 #include "daemon/ops/pointwise/number_functions.h"
-#include "daemon/ops/pointwise/relu.h"
+#include "tests/support/graph_cases.h"
 
 namespace gaccd {
 namespace {

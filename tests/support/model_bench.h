@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "collectives/base/host_buffer.h"
+#include "collectives/base/memory.h"
 #include "daemon/replica/model.h"
 #include "daemon/replica/replica.h"
 

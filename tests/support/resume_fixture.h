@@ -12,7 +12,7 @@
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
 #include "daemon/checkpoint/generations.h"
-#include "daemon/plan/load_groups.h"
+#include "daemon/plan/speeds.h"
 #include "daemon/stop/stop_agreement.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/run_checkpointer.h"

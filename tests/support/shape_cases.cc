@@ -1,5 +1,3 @@
-#include "tests/support/shape_cases.h"
-
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +13,7 @@
 #include "daemon/ops/pointwise/dropout.h"
 #include "daemon/ops/pointwise/number_functions.h"
 #include "daemon/ops/product/batched_product.h"
+#include "tests/support/graph_cases.h"
 
 namespace gaccd {
 namespace {

@@ -6,10 +6,10 @@
 
 #include "collectives/base/files.h"
 #include "daemon/checkpoint/shard.h"
+#include "tests/support/engine_ranks.h"
 #include "tests/support/resume_fixture.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/tested_ranks.h"
-#include "tests/support/two_level_comm.h"
 
 namespace gaccd::tests {
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "collectives/base/host_buffer.h"
+#include "collectives/base/memory.h"
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
 #include "daemon/optim/norm.h"

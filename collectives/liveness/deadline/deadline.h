@@ -9,7 +9,11 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <mutex>
+
+#include "collectives/base/result.h"
 
 namespace gaccd {
 
@@ -53,6 +57,30 @@ class Deadline {
   Millis bound_;
   Clock::time_point start_;
   Clock::time_point last_poll_;
+};
+
+// Interrupt: ends the waits of a communicator from another thread, with a reason, for example when
+// the heartbeat has found a rank lost. Raised once; thread-safe. A check costs one atomic load.
+class Interrupt {
+ public:
+  // The first reason is kept. REQUIRES: !reason.ok().
+  void Raise(const Status& reason) {
+    const std::lock_guard lock(mutex_);
+    if (reason_.ok()) reason_ = reason;
+    raised_.store(true, std::memory_order_release);
+  }
+
+  // OK until it is raised.
+  [[nodiscard]] Status status() const {
+    if (!raised_.load(std::memory_order_acquire)) return Status::Ok();
+    const std::lock_guard lock(mutex_);
+    return reason_;
+  }
+
+ private:
+  std::atomic<bool> raised_{false};
+  mutable std::mutex mutex_;
+  Status reason_;
 };
 
 }  // namespace gaccd

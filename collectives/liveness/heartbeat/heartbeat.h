@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/base/process_memory.h"
+#include "collectives/base/memory.h"
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
 #include "collectives/liveness/heartbeat/detector.h"

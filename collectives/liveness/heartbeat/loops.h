@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "collectives/liveness/heartbeat/connection.h"
 #include "collectives/liveness/heartbeat/heartbeat.h"
-#include "collectives/liveness/heartbeat/socket.h"
 
 namespace gaccd::heartbeat {
 

@@ -10,7 +10,6 @@
 
 #include "daemon/data/dataset.h"
 #include "daemon/data/formats/array.h"
-#include "daemon/data/formats/stored_type.h"
 #include "daemon/data/normalize.h"
 
 namespace gaccd {

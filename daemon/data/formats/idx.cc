@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-#include "collectives/base/process_memory.h"
+#include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/formats/gzip.h"
 #include "daemon/data/mapped_file.h"

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/data/images/decoders.h"
 #include "daemon/data/images/image.h"
 
 namespace gaccd {

@@ -11,7 +11,7 @@
 #include <jpeglib.h>
 
 #include "collectives/base/strings.h"
-#include "daemon/data/images/decoders.h"
+#include "daemon/data/images/image.h"
 
 namespace gaccd {
 namespace {

@@ -3,7 +3,7 @@
 #include <new>
 
 #include "collectives/base/strings.h"
-#include "daemon/data/images/decoders.h"
+#include "daemon/data/images/image.h"
 
 namespace gaccd {
 namespace {

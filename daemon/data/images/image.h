@@ -55,4 +55,36 @@ Result<ImagePart> DecodeImagePart(const std::string& name, std::span<const std::
                                   std::int64_t channels, const NeededPart& needed,
                                   bool whole_file = true, std::int64_t max_pixels = kMaxPixels);
 
+// A decoder per image format, called by DecodeImagePart(). Errors do not contain the file name.
+// Without memory they throw std::bad_alloc, also if the library of the format lacks memory: the
+// image is not damaged.
+
+// Arguments of DecodeImagePart().
+struct DecodeOptions {
+  const NeededPart& needed;
+  bool whole_file;
+  std::int64_t max_pixels;
+};
+
+// Images have the channels of the file, grey or RGB.
+Result<ImagePart> DecodeJpeg(std::span<const std::byte> file, const DecodeOptions& decoding);
+Result<Image> DecodePng(std::span<const std::byte> file, std::int64_t max_pixels);
+Result<Image> DecodeWebp(std::span<const std::byte> file, std::int64_t max_pixels);
+
+// kData for sizes below 1 and for more than max_pixels.
+Status CheckImageSize(std::int64_t height, std::int64_t width, std::int64_t max_pixels);
+// To grey or RGB, as DecodeImagePart().
+void ConvertChannels(Image& image, std::int64_t channels);
+// An image of zeros. Errors as above.
+Result<Image> MakeImage(std::int64_t height, std::int64_t width, std::int64_t channels,
+                        std::int64_t max_pixels);
+
+// Writes images as PNG files.
+
+// kIo with the reason.
+Status WritePng(const Image& image, const std::string& path);
+
+// CheckReplaces() for an output of WritePng(): kIo for any other file, such as a data image.
+Status CheckReplacesPng(const std::string& path);
+
 }  // namespace gaccd

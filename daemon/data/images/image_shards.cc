@@ -1,5 +1,3 @@
-#include "daemon/data/images/image_shards.h"
-
 #include <archive.h>
 #include <archive_entry.h>
 #include <sys/stat.h>
@@ -15,6 +13,7 @@
 #include "collectives/base/file_pattern.h"
 #include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
+#include "daemon/data/images/image_files.h"
 
 namespace gaccd {
 namespace {

@@ -8,7 +8,7 @@
 #include "collectives/base/json.h"
 #include "collectives/base/simd.h"
 #include "collectives/base/strings.h"
-#include "daemon/data/images/image_colors.h"
+#include "daemon/data/images/image_ops.h"
 #include "daemon/data/random_stream.h"
 
 namespace gaccd {

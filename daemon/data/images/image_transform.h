@@ -12,8 +12,8 @@
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
 #include "daemon/data/images/image.h"
+#include "daemon/data/images/image_ops.h"
 #include "daemon/data/images/rand_augment.h"
-#include "daemon/data/images/resize_image.h"
 #include "daemon/data/normalize.h"
 
 namespace gaccd {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "collectives/base/file_pattern.h"
-#include "collectives/base/process_memory.h"
+#include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/bad_records.h"
-#include "daemon/data/images/image_folder.h"
+#include "daemon/data/images/image_files.h"
 #include "daemon/data/images/row_threads.h"
 #include "daemon/data/mapped_file.h"
 #include "daemon/data/node_share.h"

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "daemon/data/dataset.h"
-#include "daemon/data/images/image_shards.h"
+#include "daemon/data/images/image_files.h"
 #include "daemon/data/images/image_transform.h"
 
 namespace gaccd {

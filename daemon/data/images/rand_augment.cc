@@ -10,7 +10,7 @@
 
 #include "collectives/base/json.h"
 #include "collectives/base/strings.h"
-#include "daemon/data/images/image_colors.h"
+#include "daemon/data/images/image_ops.h"
 
 namespace gaccd {
 namespace {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/device/cpu/dnnl_status.h"
+#include "daemon/device/cpu/cpu_context.h"
 
 namespace gaccd {
 namespace {

@@ -1,7 +1,7 @@
 #include "daemon/device/cpu/cpu_context.h"
 
+#include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
-#include "daemon/device/cpu/onednn_version.h"
 #include "daemon/device/cpu/packed_weights.h"
 
 // From libgomp, on whose threads oneDNN runs. clang's omp.h would add a second runtime.
@@ -25,16 +25,10 @@ Result<std::unique_ptr<CpuContext>> CpuContext::Create() {
   }
 }
 
-OneDnnNumbers OneDnnVersionNumbers() {
-  const dnnl_version_t* version = dnnl_version();
-  return {{DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH},
-          {version->major, version->minor, version->patch}};
-}
-
-std::string OneDnnVersion() {
-  const dnnl_version_t* version = dnnl_version();
-  return StrCat(version->major, ".", version->minor, ".", version->patch, " (compiled with ",
-                DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR, ".", DNNL_VERSION_PATCH, ")");
+Status DnnlStatus(dnnl_status_t status, std::string_view what) {
+  if (status == dnnl_success) return Status::Ok();
+  if (status == dnnl_out_of_memory) return NoMemory(StrCat("the workspace of a ", what), 0);
+  return {ErrorKind::kInternal, StrCat(what, ": dnnl_status_t ", static_cast<int>(status))};
 }
 
 }  // namespace gaccd

@@ -3,8 +3,11 @@
 // one thread: one process per core is faster than one process with many threads.
 #pragma once
 
+#include <dnnl_types.h>
+
 #include <dnnl.hpp>
 #include <memory>
+#include <string_view>
 
 #include "collectives/base/result.h"
 
@@ -31,5 +34,11 @@ class CpuContext {
   dnnl::stream stream_;
   std::unique_ptr<PackedWeights> packed_weights_;
 };
+
+// Converts results of oneDNN's C functions to a Status.
+
+// OK for success. NoMemory() for dnnl_out_of_memory, as oneDNN allocates workspaces at run time;
+// the result is then undefined. Otherwise kInternal: "`what`: dnnl_status_t 3".
+[[nodiscard]] Status DnnlStatus(dnnl_status_t status, std::string_view what);
 
 }  // namespace gaccd

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/device/cpu/detect_bf16.h"
+#include "daemon/device/cpu/onednn.h"
 
 namespace gaccd {
 namespace {

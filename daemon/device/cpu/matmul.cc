@@ -1,7 +1,7 @@
 #include "daemon/device/cpu/matmul.h"
 
 #include "collectives/base/strings.h"
-#include "daemon/device/cpu/dnnl_status.h"
+#include "daemon/device/cpu/cpu_context.h"
 #include "daemon/device/cpu/packed_weights.h"
 
 namespace gaccd {

@@ -26,7 +26,8 @@ struct MatmulSpec {
   // Not null: B is this f32 weight, used through a packed copy (see PackedWeights), which is bf16
   // if `bf16`.
   const float* packed_b = nullptr;
-  // B is already in oneDNN's layout BA16a64b2a (pack_weights.h); bf16, k a multiple of 32, n of 64.
+  // B is already in oneDNN's layout BA16a64b2a (packed_weights.h); bf16, k a multiple of 32, n
+  // of 64.
   bool blocked_b = false;
 };
 

@@ -1,10 +1,9 @@
-#include "daemon/device/cpu/pack_weights.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
 
 #include "collectives/base/simd.h"
+#include "daemon/device/cpu/packed_weights.h"
 #include "daemon/device/cpu/transpose_tile.h"
 
 namespace gaccd {

@@ -3,8 +3,6 @@
 #include <utility>
 
 #include "daemon/device/cpu/cpu_context.h"
-#include "daemon/device/cpu/dnnl_status.h"
-#include "daemon/device/cpu/pack_weights.h"
 
 namespace gaccd {
 namespace {

@@ -4,10 +4,9 @@
 #include <array>
 
 #include "collectives/base/strings.h"
-#include "daemon/device/cpu/dnnl_status.h"
+#include "daemon/device/cpu/cpu_context.h"
 #include "daemon/device/cpu/matmul.h"
 #include "daemon/device/cpu/packed_weights.h"
-#include "daemon/device/cpu/winograd_tiles.h"
 
 namespace gaccd {
 namespace {

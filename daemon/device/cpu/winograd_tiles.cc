@@ -1,9 +1,8 @@
-#include "daemon/device/cpu/winograd_tiles.h"
-
 #include <cstddef>
 #include <cstring>
 
 #include "collectives/base/simd.h"
+#include "daemon/device/cpu/winograd.h"
 
 namespace gaccd {
 namespace {

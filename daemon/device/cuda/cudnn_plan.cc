@@ -1,5 +1,3 @@
-#include "daemon/device/cuda/cudnn_plan.h"
-
 #include <algorithm>
 #include <list>
 #include <optional>
@@ -10,6 +8,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/cuda_context.h"
 #include "daemon/device/cuda/cudnn_graph.h"
+#include "daemon/device/cuda/dnn_library.h"
 
 namespace gaccd {
 namespace {

@@ -1,5 +1,5 @@
 // For builds without cudnn-frontend.
-#include "daemon/device/cuda/cudnn_plan.h"
+#include "daemon/device/cuda/dnn_library.h"
 
 namespace gaccd {
 

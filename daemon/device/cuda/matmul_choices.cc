@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "collectives/base/files.h"
-#include "collectives/base/hex.h"
+#include "collectives/base/hash.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {

@@ -12,8 +12,7 @@
 #include <optional>
 #include <string_view>
 
-#include "collectives/base/fnv.h"
-#include "collectives/base/hex.h"
+#include "collectives/base/hash.h"
 #include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/cuda_context.h"

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "collectives/base/strings.h"
-#include "daemon/device/cuda/fill_random.h"
 #include "daemon/device/cuda/matmul_choices.h"
 #include "daemon/device/cuda/time_work.h"
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "collectives/base/cuda.h"
+#include "collectives/base/dtype.h"
 #include "collectives/base/result.h"
 
 namespace gaccd {
@@ -14,5 +15,12 @@ namespace gaccd {
 // that everything is loaded.
 Result<double> TimeWork(cudaStream_t stream, const std::function<Status()>& enqueue,
                         double best = std::numeric_limits<double>::infinity());
+
+// Data for timing matrix products and kernels on a GPU.
+
+// Fills the buffer with the same uniform values in [-1, 1) at every call, f32, bf16 or fp16,
+// repeated every MiB. Zeros are unsuitable for timing: a GPU draws less power with them and runs
+// faster, so a ranking would differ from that of real data. Waits for the GPU.
+Status FillRandom(const DeviceBuffer& buffer, DType dtype);
 
 }  // namespace gaccd

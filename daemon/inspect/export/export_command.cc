@@ -5,14 +5,12 @@
 #include <vector>
 
 #include "collectives/base/files.h"
-#include "collectives/base/output_file.h"
+#include "collectives/base/output.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
 #include "daemon/inspect/export/exports.h"
 #include "daemon/inspect/export/prometheus.h"
-#include "daemon/inspect/export/prometheus_state.h"
 #include "daemon/inspect/watch/event_stream.h"
-#include "daemon/inspect/watch/rank_lines.h"
 #include "daemon/inspect/watch/run_folders.h"
 #include "daemon/inspect/watch/run_state.h"
 #include "daemon/inspect/watch/slurm_facts.h"

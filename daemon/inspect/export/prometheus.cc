@@ -10,7 +10,7 @@
 #include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
-#include "daemon/rundir/attempt_name.h"
+#include "daemon/rundir/run_folder.h"
 
 namespace gaccd {
 namespace {

@@ -1,5 +1,3 @@
-#include "daemon/inspect/export/prometheus_state.h"
-
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -9,10 +7,10 @@
 #include <vector>
 
 #include "collectives/base/files.h"
-#include "collectives/base/hex.h"
-#include "collectives/base/sha256.h"
+#include "collectives/base/hash.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/revision.h"
+#include "daemon/inspect/export/prometheus.h"
 #include "daemon/inspect/watch/event_stream.h"
 #include "daemon/telemetry/log.h"
 

@@ -5,8 +5,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "collectives/base/output_file.h"
-#include "collectives/base/print.h"
+#include "collectives/base/output.h"
 
 namespace gaccd {
 

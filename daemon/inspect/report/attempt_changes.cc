@@ -1,5 +1,3 @@
-#include "daemon/inspect/report/attempt_changes.h"
-
 #include <algorithm>
 #include <map>
 #include <set>
@@ -10,6 +8,7 @@
 #include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
+#include "daemon/inspect/report/report_data.h"
 
 namespace gaccd {
 namespace {

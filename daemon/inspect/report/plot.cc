@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <span>
 
-#include "collectives/base/print.h"
+#include "collectives/base/output.h"
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/terminal.h"
 

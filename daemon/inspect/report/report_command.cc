@@ -2,8 +2,7 @@
 
 #include <map>
 
-#include "collectives/base/output_file.h"
-#include "collectives/base/print.h"
+#include "collectives/base/output.h"
 #include "collectives/base/strings.h"
 #include "daemon/inspect/export/text_sink.h"
 #include "daemon/inspect/report/page_html.h"

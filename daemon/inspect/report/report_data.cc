@@ -7,7 +7,6 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/generations.h"
-#include "daemon/inspect/report/attempt_changes.h"
 #include "daemon/inspect/watch/event_stream.h"
 #include "daemon/rundir/ledger.h"
 

@@ -8,9 +8,8 @@
 
 #include "collectives/base/json.h"
 #include "collectives/base/strings.h"
-#include "daemon/inspect/report/attempt_changes.h"
+#include "daemon/inspect/report/report_data.h"
 #include "daemon/inspect/watch/advice.h"
-#include "daemon/plan/load_groups.h"
 #include "daemon/plan/plan.h"
 #include "daemon/plan/speeds.h"
 

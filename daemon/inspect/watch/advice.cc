@@ -7,7 +7,7 @@
 
 #include "collectives/base/result.h"
 #include "collectives/base/strings.h"
-#include "daemon/rundir/next_step.h"
+#include "daemon/rundir/attempt_verdict.h"
 #include "daemon/telemetry/progress.h"
 
 namespace gaccd {

@@ -6,16 +6,16 @@
 #include <map>
 
 #include "collectives/base/files.h"
-#include "collectives/base/print.h"
+#include "collectives/base/output.h"
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/generations.h"
-#include "daemon/inspect/watch/attempts.h"
 #include "daemon/inspect/watch/event_stream.h"
+#include "daemon/inspect/watch/run_folders.h"
+#include "daemon/inspect/watch/run_state.h"
 #include "daemon/inspect/watch/slurm_facts.h"
-#include "daemon/inspect/watch/state_text.h"
+#include "daemon/rundir/attempt_verdict.h"
 #include "daemon/rundir/host_names.h"
 #include "daemon/rundir/ledger.h"
-#include "daemon/rundir/srun_errors.h"
 #include "daemon/telemetry/end_events.h"
 #include "daemon/telemetry/event_text.h"
 

@@ -8,7 +8,7 @@
 #include "daemon/inspect/watch/advice.h"
 #include "daemon/inspect/watch/event.h"
 #include "daemon/inspect/watch/run_state.h"
-#include "slurm/job_states.h"
+#include "slurm/commands.h"
 
 namespace gaccd {
 

@@ -1,7 +1,7 @@
 // EventStream: the events of a run over all its attempts, as one logical stream.
 //
-// Attempts are in sequence (attempts.h). Within an attempt, events are merged by time: the lines of
-// events.jsonl, the crash records of ranks (crash/r00017.json), optionally the lines of ranks
+// Attempts are in sequence (run_folders.h). Within an attempt, events are merged by time: the lines
+// of events.jsonl, the crash records of ranks (crash/r00017.json), optionally the lines of ranks
 // (ev/r00017.jsonl), and verdict.json if another rank or the job script wrote it instead of rank 0.
 // Lines of one file keep their order even if their times do not. Problems of the files do not end
 // the stream and are listed in notes(): truncated, damaged, missing and unordered lines, attempts
@@ -17,12 +17,52 @@
 #include <vector>
 
 #include "collectives/base/result.h"
-#include "daemon/inspect/watch/attempts.h"
 #include "daemon/inspect/watch/event.h"
 #include "daemon/inspect/watch/line_reader.h"
-#include "daemon/inspect/watch/rank_lines.h"
+#include "daemon/inspect/watch/run_folders.h"
 
 namespace gaccd {
+
+// RankLines: the lines of the ranks' own files ev/r00017.jsonl of an attempt, merged by time.
+
+// Keeps one piece of each file in memory. Not thread-safe.
+class RankLines {
+ public:
+  // attempt: its folder. Without ev/ there are no lines.
+  explicit RankLines(const std::string& attempt);
+
+  // The earliest line that was not popped; null at the end so far, until Refresh(). Valid until the
+  // next call.
+  [[nodiscard]] const Event* Next() { return merger_.First(); }
+  // REQUIRES: Next() is not null.
+  [[nodiscard]] Event Pop() { return merger_.Pop(); }
+  // Looks for new files and lines.
+  void Refresh();
+  // The number of damaged lines.
+  [[nodiscard]] std::int64_t damaged() const;
+
+ private:
+  class File {
+   public:
+    explicit File(std::string path);
+    bool Advance();
+    [[nodiscard]] Event& record() { return event_; }
+    [[nodiscard]] bool IsBefore(const File& other) const;
+    [[nodiscard]] std::int64_t damaged() const { return damaged_; }
+
+   private:
+    LineReader lines_;
+    Event event_;
+    std::int64_t damaged_ = 0;
+  };
+
+  std::string folder_;
+  std::set<std::string> names_;  // of known files
+  Merger<File> merger_;
+};
+
+// The newest line of each rank, by rank.
+[[nodiscard]] std::vector<Event> NewestRankLines(const std::string& attempt);
 
 // Reads a file with one event: a crash record or verdict.json. nullopt if it is unreadable.
 [[nodiscard]] std::optional<Event> ReadEventFile(const std::string& path);

@@ -1,12 +1,69 @@
 // `gaccd logs RUN`: the text logs of all ranks or the events, over all attempts.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "collectives/base/result.h"
-#include "daemon/inspect/watch/text_logs.h"
+#include "daemon/inspect/watch/line_reader.h"
+#include "daemon/inspect/watch/run_folders.h"
 
 namespace gaccd {
+
+// TextLogs: the text logs of the ranks of one attempt (daemon/telemetry/log.h), merged by time. If
+// all ranks are selected and the attempt failed, followed by an error with the reason of
+// verdict.json, because ranks only print it to stderr.
+
+// Selects lines. Empty: all.
+struct LogFilter {
+  std::optional<std::int64_t> rank;
+  std::string host;     // as in ranks.tsv; the part before the first dot is sufficient
+  int least_level = 0;  // 0 info, 1 warning, 2 error
+};
+
+// Whether `asked` is the name of the host, complete or without domain.
+[[nodiscard]] bool IsHost(std::string_view host, std::string_view asked);
+
+// One message of one rank, with continuation lines.
+struct LogRecord {
+  std::string time;  // "20261120 03:04:05.123456", which sorts by time
+  int level = 0;
+  std::string text;  // lines, each Printable() and with line break
+};
+
+// Not thread-safe. Times are from the clocks of the nodes. For up to a few thousand ranks.
+class TextLogs {
+ public:
+  // kIo if the folder cannot be read. Not an error without logs.
+  static Result<TextLogs> Open(const Attempt& attempt, const LogFilter& filter);
+  TextLogs(TextLogs&&) noexcept;
+  TextLogs& operator=(TextLogs&&) noexcept;
+  ~TextLogs();
+
+  // False at the end so far.
+  bool Next(LogRecord* record);
+  // Looks for new files and lines; then Next() may continue.
+  Status Refresh();
+  // For messages: unreadable files, truncated lines.
+  [[nodiscard]] std::vector<std::string> notes() const;
+
+ private:
+  class Source;
+  TextLogs(Attempt attempt, LogFilter filter);
+  bool NextVerdict(LogRecord* record);
+
+  Attempt attempt_;
+  LogFilter filter_;
+  std::vector<std::string> hosts_;
+  std::set<std::string> names_;  // of known files
+  std::unique_ptr<Merger<Source>> merger_;
+  bool verdict_taken_ = false;
+};
 
 struct LogsRequest {
   std::string folder = ".";

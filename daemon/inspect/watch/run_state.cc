@@ -11,14 +11,12 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
-#include "daemon/inspect/watch/attempts.h"
 #include "daemon/inspect/watch/event_stream.h"
 #include "daemon/inspect/watch/line_reader.h"
 #include "daemon/inspect/watch/run_folders.h"
+#include "daemon/rundir/attempt_verdict.h"
 #include "daemon/rundir/host_names.h"
 #include "daemon/rundir/ledger.h"
-#include "daemon/rundir/next_step.h"
-#include "daemon/rundir/submissions.h"
 #include "daemon/telemetry/event_text.h"
 #include "daemon/telemetry/run_status.h"
 

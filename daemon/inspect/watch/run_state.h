@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -85,5 +86,15 @@ struct RunState {
 
 // Whether an attempt ended because of the file STOP, which may have been removed since.
 [[nodiscard]] bool StoppedByFile(int exit, std::string_view reason);
+
+// A RunState as text. Pure; thread-safe.
+
+// For users: a line each for run, state, progress, speed, loss, checkpoint, reason.
+[[nodiscard]] std::string StateText(const RunState& state);
+// One line of JSON with the known keys of STATUS.json, and folder, phase, age_s, step_age_s,
+// save_age_s.
+[[nodiscard]] std::string StateJson(const RunState& state);
+// A table with one row per run.
+[[nodiscard]] std::string RunsTable(std::span<const RunState> runs);
 
 }  // namespace gaccd

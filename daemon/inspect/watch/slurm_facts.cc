@@ -4,7 +4,7 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
-#include "daemon/rundir/next_step.h"
+#include "daemon/rundir/attempt_verdict.h"
 
 namespace gaccd {
 namespace {

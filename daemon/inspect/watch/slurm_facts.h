@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "daemon/inspect/watch/run_state.h"
-#include "slurm/job_states.h"
+#include "slurm/commands.h"
 
 namespace gaccd {
 

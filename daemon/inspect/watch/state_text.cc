@@ -1,5 +1,3 @@
-#include "daemon/inspect/watch/state_text.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,6 +5,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
+#include "daemon/inspect/watch/run_state.h"
 #include "daemon/telemetry/progress.h"
 
 namespace gaccd {

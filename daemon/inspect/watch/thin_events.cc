@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "collectives/base/files.h"
-#include "collectives/base/print.h"
+#include "collectives/base/output.h"
 #include "collectives/base/strings.h"
-#include "daemon/inspect/watch/attempts.h"
 #include "daemon/inspect/watch/event.h"
 #include "daemon/inspect/watch/line_reader.h"
+#include "daemon/inspect/watch/run_folders.h"
 #include "daemon/inspect/watch/step_sum.h"
 #include "daemon/rundir/folder_owner.h"
 

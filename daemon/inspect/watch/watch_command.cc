@@ -8,12 +8,11 @@
 #include <vector>
 
 #include "collectives/base/files.h"
-#include "collectives/base/print.h"
+#include "collectives/base/output.h"
 #include "collectives/base/strings.h"
 #include "daemon/inspect/watch/run_folders.h"
 #include "daemon/inspect/watch/run_state.h"
 #include "daemon/inspect/watch/slurm_facts.h"
-#include "daemon/inspect/watch/state_text.h"
 #include "daemon/telemetry/log.h"
 
 namespace gaccd {

@@ -33,8 +33,8 @@ struct AttentionOptions {
   bool round_to_bf16 = false;
 };
 
-// On a GPU, bf16 may be computed by a library (device/cuda/sdpa.h), to the accuracy of bf16; k and
-// v from L on must then be finite.
+// On a GPU, bf16 may be computed by a library (device/cuda/dnn_library.h), to the accuracy of bf16;
+// k and v from L on must then be finite.
 //
 // Inputs: q, k, v, f32, bf16 or fp16, or one qkv [B T, 3 H D] whose rows are [q | k | v]; and, if
 // sequences are shorter than T, lengths i32 [B] in [0, T] (other values are clamped). Outputs: y,

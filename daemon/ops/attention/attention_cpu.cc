@@ -6,14 +6,14 @@
 #include <span>
 
 #include "collectives/base/simd.h"
-#include "daemon/device/cpu/detect_bf16.h"
+#include "daemon/device/cpu/onednn.h"
 #include "daemon/ops/attention/attention.h"
 #include "daemon/ops/attention/attention_tiles_cpu.h"
 #include "daemon/ops/call_kernel.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/norm/row_reductions.h"
 #include "daemon/ops/pointwise/math.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 namespace {

@@ -32,9 +32,9 @@ Status EnqueueAttentionGradient(const KernelStream& on, DType dtype, const Atten
                                 const AttentionParts<const void*>& in, const std::int32_t* lengths,
                                 const AttentionParts<void*>& out, float* scratch);
 
-// Work around attention by a library (sdpa.h), which requires lengths in range and leaves undefined
-// values after them: known[b] = clamped lengths[b]; then zeros in the bf16 or fp16 rows [B T,
-// columns] and in lse [B, H, T] after the length.
+// Work around attention by a library (dnn_library.h), which requires lengths in range and leaves
+// undefined values after them: known[b] = clamped lengths[b]; then zeros in the bf16 or fp16 rows
+// [B T, columns] and in lse [B, H, T] after the length.
 Status EnqueueKnownLengths(const KernelStream& on, const AttentionSize& size,
                            const std::int32_t* lengths, std::int32_t* known);
 Status EnqueueClearRows(const KernelStream& on, const AttentionSize& size,

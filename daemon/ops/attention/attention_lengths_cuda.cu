@@ -3,7 +3,7 @@
 
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/attention/attention_cuda.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 namespace {

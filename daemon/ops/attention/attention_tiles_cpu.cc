@@ -5,7 +5,7 @@
 
 #include "collectives/base/simd.h"
 #include "daemon/device/cpu/transpose_tile.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 namespace {

@@ -1,11 +1,11 @@
 // Functions that enqueue the convolution kernels on the GPU (formulas: conv2d.h); same conventions
 // as in kernels_cuda.h. 16-bit convolutions are computed by cuDNN if it is available
-// (convolution.h). Otherwise a convolution with one group is a matrix product of the weight with
+// (dnn_library.h). Otherwise a convolution with one group is a matrix product of the weight with
 // the im2col matrix of x, [N OH OW, C KH KW]: row m has the values of x that result m sums, in the
 // order of a row of the weight.
 #pragma once
 
-#include "daemon/device/cuda/convolution.h"
+#include "daemon/device/cuda/dnn_library.h"
 #include "daemon/ops/image/conv2d.h"
 #include "daemon/ops/kernels_cuda.h"
 

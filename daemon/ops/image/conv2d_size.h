@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "daemon/autograd/graph.h"
-#include "daemon/device/cuda/convolution.h"
+#include "daemon/device/cuda/dnn_library.h"
 #include "daemon/ops/image/conv2d.h"
 
 namespace gaccd {

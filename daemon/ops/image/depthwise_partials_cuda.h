@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "daemon/device/cuda/convolution.h"
+#include "daemon/device/cuda/dnn_library.h"
 #include "daemon/device/cuda/launch.h"
 #include "daemon/tensor/float_types.h"
 #include "daemon/tensor/vector_cuda.h"

@@ -4,7 +4,6 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/ops/call_kernel.h"
-#include "daemon/ops/layout/rearrange_nest.h"
 #include "daemon/ops/shape_checks.h"
 
 namespace gaccd {

@@ -1,7 +1,7 @@
 // One thread per written value; for an in-place sum, one per added value.
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
-#include "daemon/ops/layout/rearrange_nest.h"
+#include "daemon/ops/layout/rearrange.h"
 #include "daemon/tensor/float_types.h"
 
 namespace gaccd {

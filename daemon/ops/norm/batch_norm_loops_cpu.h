@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 
 namespace gaccd::batch_norm {
 

@@ -4,9 +4,8 @@
 #include "collectives/base/simd.h"
 #include "daemon/ops/call_kernel.h"
 #include "daemon/ops/norm/layer_norm.h"
-#include "daemon/ops/norm/rms_norm.h"
 #include "daemon/ops/norm/row_reductions.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 namespace {

@@ -5,7 +5,6 @@
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/norm/layer_norm.h"
-#include "daemon/ops/norm/rms_norm.h"
 #include "daemon/tensor/float_types.h"
 #include "daemon/tensor/vector_cuda.h"
 

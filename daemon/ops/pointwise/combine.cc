@@ -9,7 +9,6 @@
 #include "daemon/autograd/add.h"
 #include "daemon/ops/call_kernel.h"
 #include "daemon/ops/layout/rearrange.h"
-#include "daemon/ops/pointwise/combine_nest.h"
 #include "daemon/ops/pointwise/number_functions.h"
 #include "daemon/ops/shape_checks.h"
 

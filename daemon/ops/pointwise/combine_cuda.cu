@@ -2,7 +2,6 @@
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/pointwise/combine.h"
-#include "daemon/ops/pointwise/combine_nest.h"
 #include "daemon/tensor/float_types.h"
 #include "daemon/tensor/vector_cuda.h"
 

@@ -5,14 +5,13 @@
 
 #include "collectives/base/simd.h"
 #include "collectives/base/strings.h"
-#include "daemon/ops/autograd_kernels.h"
 #include "daemon/ops/call_kernel.h"
 #include "daemon/ops/cpu_kernels.h"
+#include "daemon/ops/function_row.h"
 #include "daemon/ops/pointwise/activations.h"
 #include "daemon/ops/pointwise/cast.h"
 #include "daemon/ops/pointwise/elementwise.h"
-#include "daemon/ops/pointwise/relu.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 

@@ -1,7 +1,7 @@
 #include "collectives/base/simd.h"
 #include "daemon/ops/call_kernel.h"
 #include "daemon/ops/pointwise/gated.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "daemon/device/cuda/launch.h"
 #include "daemon/device/cuda/reduce.h"
-#include "daemon/ops/pointwise/combine_nest.h"
+#include "daemon/ops/pointwise/combine.h"
 
 namespace gaccd {
 

@@ -10,11 +10,9 @@
 #include "daemon/ops/image/conv2d.h"
 #include "daemon/ops/norm/batch_norm.h"
 #include "daemon/ops/norm/layer_norm.h"
-#include "daemon/ops/norm/rms_norm.h"
 #include "daemon/ops/pointwise/activations.h"
 #include "daemon/ops/pointwise/cast.h"
 #include "daemon/ops/pointwise/gated.h"
-#include "daemon/ops/pointwise/relu.h"
 #include "daemon/ops/product/linear.h"
 
 namespace gaccd {

@@ -5,7 +5,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/ops/fuse.h"
-#include "daemon/ops/pointwise/relu.h"
+#include "daemon/ops/pointwise/activations.h"
 #include "daemon/ops/shape_checks.h"
 
 namespace gaccd {

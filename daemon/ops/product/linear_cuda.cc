@@ -8,10 +8,9 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/device/cuda/fill_random.h"
-#include "daemon/device/cuda/matmul_fusion.h"
+#include "daemon/device/cuda/matmul_timing.h"
 #include "daemon/device/cuda/time_work.h"
-#include "daemon/ops/pad_rows.h"
+#include "daemon/ops/cuda_kernels.h"
 
 namespace gaccd {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "collectives/base/simd.h"
 #include "daemon/ops/product/tile_product_loop.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "daemon/device/cpu/detect_bf16.h"
+#include "daemon/device/cpu/onednn.h"
 
 namespace gaccd {
 

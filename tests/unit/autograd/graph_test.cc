@@ -9,7 +9,7 @@
 #include "daemon/ops/loss/label_ranks.h"
 #include "daemon/ops/loss/mean_squared_error.h"
 #include "daemon/ops/loss/token_cross_entropy.h"
-#include "daemon/ops/pointwise/relu.h"
+#include "daemon/ops/pointwise/activations.h"
 #include "daemon/ops/product/linear.h"
 #include "tests/support/status_matchers.h"
 

@@ -12,7 +12,7 @@
 #include "daemon/autograd/add.h"
 #include "daemon/autograd/function.h"
 #include "daemon/ops/norm/batch_norm.h"
-#include "daemon/ops/pointwise/relu.h"
+#include "daemon/ops/pointwise/activations.h"
 #include "tests/support/graph_bench.h"
 
 namespace gaccd {

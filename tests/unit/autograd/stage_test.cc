@@ -10,8 +10,8 @@
 
 #include "daemon/autograd/add.h"
 #include "daemon/ops/loss/mean_squared_error.h"
+#include "daemon/ops/pointwise/activations.h"
 #include "daemon/ops/pointwise/combine.h"
-#include "daemon/ops/pointwise/relu.h"
 #include "daemon/ops/product/linear.h"
 #include "tests/support/status_matchers.h"
 

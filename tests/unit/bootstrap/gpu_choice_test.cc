@@ -1,10 +1,9 @@
 // Which GPU is whose, and what is refused.
-#include "collectives/bootstrap/gpu_choice.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "collectives/base/strings.h"
+#include "collectives/bootstrap/gpus.h"
 #include "collectives/comm/threads.h"
 #include "tests/support/status_matchers.h"
 

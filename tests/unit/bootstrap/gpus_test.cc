@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "collectives/bootstrap/gpu_choice.h"
 #include "collectives/comm/threads.h"
 #include "tests/standin/standin.h"
 #include "tests/support/status_matchers.h"

@@ -5,10 +5,10 @@
 #include <fstream>
 #include <limits>
 
-#include "collectives/base/hex.h"
+#include "collectives/base/hash.h"
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/crc32c.h"
-#include "daemon/checkpoint/saved_job.h"
+#include "daemon/checkpoint/manifest.h"
 #include "daemon/checkpoint/shard.h"
 #include "tests/support/small_run.h"
 #include "tests/support/status_matchers.h"

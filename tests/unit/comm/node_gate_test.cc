@@ -1,11 +1,11 @@
-#include "collectives/comm/node_gate.h"
-
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <vector>
+
+#include "collectives/comm/wait.h"
 
 namespace gaccd {
 namespace {

@@ -14,7 +14,6 @@
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"
 #include "daemon/config/fields.h"
-#include "daemon/config/flags_proto.h"
 #include "daemon/config/verb.h"
 #include "proto/field.pb.h"
 #include "proto/flags.pb.h"

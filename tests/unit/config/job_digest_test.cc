@@ -13,7 +13,6 @@
 #include "collectives/base/strings.h"
 #include "daemon/config/fields.h"
 #include "daemon/config/job_text.h"
-#include "daemon/config/kebab_case.h"
 #include "proto/field.pb.h"
 #include "proto/job.pb.h"
 #include "tests/support/status_matchers.h"

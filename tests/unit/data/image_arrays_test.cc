@@ -1,6 +1,4 @@
 // Images in arrays: the samples of the same images in files, with the same random operations.
-#include "daemon/data/images/image_arrays.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,10 +6,11 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/data/class_names.h"
+#include "daemon/data/images/image_files.h"
 #include "daemon/data/images/images.h"
 #include "daemon/data/sources.h"
 #include "tests/support/file_util.h"
-#include "tests/support/image_cases.h"
+#include "tests/support/graph_cases.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/whole_image.h"

@@ -1,6 +1,4 @@
 // Images in tar files.
-#include "daemon/data/images/image_shards.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +8,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/data/class_names.h"
+#include "daemon/data/images/image_files.h"
 #include "daemon/data/node_share.h"
 #include "tests/support/file_util.h"
 #include "tests/support/status_matchers.h"

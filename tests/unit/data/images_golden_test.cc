@@ -12,10 +12,9 @@
 #include <vector>
 
 #include "daemon/data/images/image.h"
-#include "daemon/data/images/image_colors.h"
+#include "daemon/data/images/image_ops.h"
 #include "daemon/data/images/image_transform.h"
 #include "daemon/data/images/rand_augment.h"
-#include "daemon/data/images/resize_image.h"
 #include "tests/support/file_util.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/whole_image.h"

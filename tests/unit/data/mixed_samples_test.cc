@@ -10,7 +10,6 @@
 #include <set>
 
 #include "daemon/data/index_source.h"
-#include "daemon/data/mix_group.h"
 #include "daemon/data/prefetcher.h"
 #include "tests/support/status_matchers.h"
 

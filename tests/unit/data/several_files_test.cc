@@ -4,8 +4,7 @@
 #include <span>
 
 #include "collectives/base/files.h"
-#include "collectives/base/hex.h"
-#include "collectives/base/sha256.h"
+#include "collectives/base/hash.h"
 #include "collectives/base/strings.h"
 #include "tests/support/file_util.h"
 #include "tests/support/status_matchers.h"

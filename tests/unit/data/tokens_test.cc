@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "collectives/base/strings.h"
-#include "daemon/data/equal_weights.h"
+#include "daemon/data/dataset.h"
 #include "tests/support/file_util.h"
 #include "tests/support/status_matchers.h"
 #include "tests/unit/data/dataset_util.h"

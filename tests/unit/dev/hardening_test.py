@@ -68,7 +68,7 @@ class Hardening(unittest.TestCase):
         """No name or path can become a command; SLURM's programs and mpirun are called by their arguments."""
         for name in self.imported():
             self.assertNotRegex(name, r"^(system|popen|execl\w*|execve?|execvpe|fexecve|wordexp)$")
-        for call, callers in (("posix_spawn", {"slurm/run_program.cc"}), ("execvp", {"daemon/verbs/local_ranks.cc"})):
+        for call, callers in (("posix_spawn", {"slurm/commands.cc"}), ("execvp", {"daemon/verbs/local_ranks.cc"})):
             found = {str(path.relative_to(SOURCE)) for room in ("collectives", "daemon", "slurm")
                      for path in Path(SOURCE, room).rglob("*.cc") if call in path.read_text()}
             self.assertEqual(found, callers)

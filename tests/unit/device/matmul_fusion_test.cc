@@ -1,5 +1,3 @@
-#include "daemon/device/cuda/matmul_fusion.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 
 #include "daemon/device/cuda/matmul_choices.h"
 #include "daemon/device/cuda/matmul_cuda.h"
+#include "daemon/device/cuda/matmul_timing.h"
 #include "tests/standin/cublaslt_standin.h"
 #include "tests/standin/standin.h"
 #include "tests/support/status_matchers.h"

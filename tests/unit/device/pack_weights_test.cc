@@ -1,5 +1,3 @@
-#include "daemon/device/cpu/pack_weights.h"
-
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -10,9 +8,9 @@
 #include <vector>
 
 #include "daemon/device/cpu/cpu_context.h"
-#include "daemon/device/cpu/detect_bf16.h"
+#include "daemon/device/cpu/onednn.h"
 #include "daemon/device/cpu/packed_weights.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd {

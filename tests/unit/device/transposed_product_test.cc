@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "daemon/device/cpu/cpu_context.h"
-#include "daemon/device/cpu/dnnl_status.h"
 #include "daemon/device/cpu/matmul.h"
 #include "tests/support/status_matchers.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/device/cpu/detect_bf16.h"
+#include "daemon/device/cpu/onednn.h"
 #include "tests/sanitized.h"
 #include "tests/support/engine_ranks.h"
 #include "tests/support/status_matchers.h"

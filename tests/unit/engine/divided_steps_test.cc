@@ -9,7 +9,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "collectives/base/process_memory.h"
+#include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
 #include "daemon/engine/planned_memory.h"

@@ -13,7 +13,7 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
-#include "daemon/device/cpu/detect_bf16.h"
+#include "daemon/device/cpu/onednn.h"
 #include "daemon/train/update.h"
 #include "tests/support/engine_runs.h"
 #include "tests/support/status_matchers.h"

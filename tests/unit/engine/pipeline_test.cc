@@ -6,7 +6,7 @@
 #include <variant>
 
 #include "collectives/base/strings.h"
-#include "daemon/device/cpu/detect_bf16.h"
+#include "daemon/device/cpu/onednn.h"
 #include "tests/sanitized.h"
 #include "tests/support/pipeline_runs.h"
 #include "tests/unit/optim/every_optimizer.h"

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "daemon/device/cpu/detect_bf16.h"
+#include "daemon/device/cpu/onednn.h"
 #include "daemon/tensor/shard_layout.h"
 #include "daemon/train/update.h"
 #include "tests/sanitized.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/engine/shard_traffic.h"
+#include "daemon/engine/shard_exchange.h"
 #include "daemon/optim/digest.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/optim/update_control.h"

@@ -1,12 +1,12 @@
 // What NCCL finds in the environment, as flags and job ask for it.
-#include "daemon/launch/nccl_environment.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <string>
+
+#include "daemon/launch/launch.h"
 
 namespace gaccd {
 namespace {

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/launch/number_list.h"
-#include "daemon/launch/rank_table.h"
 #include "tests/support/status_matchers.h"
 #include "tests/unit/launch/rank_reports.h"
 

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "daemon/nn/linear.h"
-#include "daemon/replica/graph_inputs.h"
+#include "daemon/replica/prepared_graphs.h"
 #include "daemon/tensor/random.h"
 #include "tests/support/status_matchers.h"
 

@@ -2,13 +2,12 @@
 // Only the stand-in's library can refuse, and counts.
 #include <gmock/gmock.h>
 
-#include "daemon/autograd/simplify.h"
+#include "daemon/autograd/passes.h"
 #include "daemon/ops/attention/attention.h"
 #include "daemon/ops/cuda_kernels.h"
 #include "tests/standin/sdpa_standin.h"
 #include "tests/support/gpu_bench.h"
 #include "tests/support/graph_cases.h"
-#include "tests/support/image_cases.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd {

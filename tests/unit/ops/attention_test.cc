@@ -9,7 +9,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/ops/loss/mean_squared_error.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 #include "tests/support/graph_bench.h"
 
 namespace gaccd {

@@ -9,10 +9,10 @@
 #include <cmath>
 
 #include "daemon/autograd/add.h"
-#include "daemon/device/cpu/detect_bf16.h"
+#include "daemon/device/cpu/onednn.h"
 #include "daemon/ops/image/conv2d.h"
 #include "daemon/ops/loss/mean_squared_error.h"
-#include "daemon/ops/pointwise/relu.h"
+#include "daemon/ops/pointwise/activations.h"
 #include "tests/support/graph_bench.h"
 #include "tests/support/status_matchers.h"
 

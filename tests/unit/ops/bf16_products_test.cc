@@ -11,7 +11,7 @@
 #include "daemon/autograd/add.h"
 #include "daemon/autograd/executor.h"
 #include "daemon/device/cpu/cpu_context.h"
-#include "daemon/device/cpu/detect_bf16.h"
+#include "daemon/device/cpu/onednn.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/loss/mean_squared_error.h"
 #include "daemon/ops/norm/layer_norm.h"

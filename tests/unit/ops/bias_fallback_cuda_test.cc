@@ -6,7 +6,6 @@
 #include "daemon/ops/layout/embedding.h"
 #include "daemon/ops/loss/token_cross_entropy.h"
 #include "daemon/ops/pointwise/activations.h"
-#include "daemon/ops/pointwise/relu.h"
 #include "daemon/ops/product/linear.h"
 #include "tests/standin/cublaslt_standin.h"
 #include "tests/standin/standin.h"

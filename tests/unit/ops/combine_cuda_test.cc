@@ -6,7 +6,6 @@
 #include "collectives/base/strings.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/pointwise/combine.h"
-#include "daemon/ops/pointwise/combine_nest.h"
 #include "tests/support/gpu_bench.h"
 
 namespace gaccd {

@@ -2,9 +2,9 @@
 #include <limits>
 
 #include "daemon/autograd/add.h"
-#include "daemon/ops/autograd_kernels.h"
+#include "daemon/ops/function_row.h"
+#include "daemon/ops/pointwise/activations.h"
 #include "daemon/ops/pointwise/elementwise.h"
-#include "daemon/ops/pointwise/relu.h"
 #include "tests/support/gpu_bench.h"
 
 namespace gaccd {

@@ -3,20 +3,18 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/autograd/add.h"
-#include "daemon/autograd/simplify.h"
+#include "daemon/autograd/passes.h"
 #include "daemon/device/cuda/cuda_graph.h"
 #include "daemon/ops/cuda_kernels.h"
 #include "daemon/ops/layout/embedding.h"
 #include "daemon/ops/loss/mean_squared_error.h"
 #include "daemon/ops/loss/token_cross_entropy.h"
+#include "daemon/ops/pointwise/activations.h"
 #include "daemon/ops/pointwise/multiply.h"
-#include "daemon/ops/pointwise/relu.h"
 #include "daemon/ops/product/linear.h"
 #include "daemon/replica/model.h"
 #include "tests/support/gpu_bench.h"
 #include "tests/support/graph_cases.h"
-#include "tests/support/image_cases.h"
-#include "tests/support/shape_cases.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd {

@@ -7,7 +7,7 @@
 
 #include "daemon/autograd/add.h"
 #include "daemon/autograd/memory_plan.h"
-#include "daemon/autograd/simplify.h"
+#include "daemon/autograd/passes.h"
 #include "daemon/ops/cuda_kernels.h"
 #include "daemon/ops/layout/embedding.h"
 #include "daemon/ops/loss/label_ranks.h"
@@ -16,7 +16,6 @@
 #include "daemon/ops/norm/layer_norm.h"
 #include "daemon/ops/pointwise/activations.h"
 #include "daemon/ops/pointwise/multiply.h"
-#include "daemon/ops/pointwise/relu.h"
 #include "daemon/ops/product/linear.h"
 #include "tests/support/graph_bench.h"
 #include "tests/support/model_bench.h"

@@ -14,8 +14,6 @@
 #include "tests/sanitized.h"
 #include "tests/support/graph_bench.h"
 #include "tests/support/graph_cases.h"
-#include "tests/support/image_cases.h"
-#include "tests/support/shape_cases.h"
 #include "tests/unit/ops/scale_function.h"
 
 namespace gaccd {

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <limits>
 
-#include "collectives/base/host_buffer.h"
+#include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
 #include "daemon/device/cpu/cpu_context.h"
-#include "daemon/device/cpu/detect_bf16.h"
+#include "daemon/device/cpu/onednn.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/image/channels_last.h"
 #include "daemon/ops/image/conv2d.h"
@@ -16,7 +16,7 @@
 #include "daemon/ops/loss/mean_squared_error.h"
 #include "daemon/ops/norm/group_norm.h"
 #include "daemon/ops/pointwise/combine.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 #include "tests/support/graph_bench.h"
 #include "tests/support/status_matchers.h"
 

@@ -5,7 +5,6 @@
 #include "collectives/base/strings.h"
 #include "daemon/ops/kernels_cuda.h"
 #include "daemon/ops/norm/layer_norm.h"
-#include "daemon/ops/norm/rms_norm.h"
 #include "tests/support/gpu_bench.h"
 #include "tests/support/status_matchers.h"
 

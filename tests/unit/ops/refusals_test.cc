@@ -11,7 +11,6 @@
 #include "daemon/ops/layout/prepend_row.h"
 #include "daemon/ops/loss/token_cross_entropy.h"
 #include "daemon/ops/norm/layer_norm.h"
-#include "daemon/ops/norm/rms_norm.h"
 #include "daemon/ops/norm/row_functions.h"
 #include "daemon/ops/pointwise/activations.h"
 #include "daemon/ops/pointwise/dropout.h"

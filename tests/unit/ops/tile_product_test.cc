@@ -6,7 +6,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/ops/product/tile_product_cpu.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 #include "tests/support/graph_bench.h"
 
 namespace gaccd {

@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "collectives/base/hex.h"
+#include "collectives/base/hash.h"
 
 namespace gaccd {
 namespace {

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "daemon/optim/update_math.h"
+#include "daemon/optim/update_control.h"
 
 namespace gaccd {
 namespace {

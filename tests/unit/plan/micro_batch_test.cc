@@ -6,7 +6,6 @@
 #include <cmath>
 #include <random>
 
-#include "daemon/plan/memory_table.h"
 #include "daemon/plan/plan_text.h"
 #include "tests/support/status_matchers.h"
 

@@ -12,7 +12,6 @@
 #include <random>
 
 #include "collectives/base/strings.h"
-#include "daemon/plan/balance_stages.h"
 #include "daemon/plan/plan.h"
 #include "tests/support/status_matchers.h"
 

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <limits>
 
-#include "collectives/base/process_memory.h"
-#include "daemon/device/cpu/detect_bf16.h"
+#include "collectives/base/memory.h"
+#include "daemon/device/cpu/onednn.h"
 #include "tests/support/graph_bench.h"
 #include "tests/support/model_bench.h"
 #include "tests/support/status_matchers.h"

@@ -10,7 +10,6 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/rundir/ledger.h"
-#include "daemon/rundir/srun_errors.h"
 #include "daemon/submit/verdict_command.h"
 #include "tests/support/status_matchers.h"
 

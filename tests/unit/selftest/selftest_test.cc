@@ -8,7 +8,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/selftest/selftest_job.h"
 #include "daemon/selftest/selftest_limits.h"
-#include "daemon/selftest/statistics_gradient.h"
+#include "daemon/selftest/update_mistakes.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd {

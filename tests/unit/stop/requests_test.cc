@@ -14,9 +14,7 @@
 #include "collectives/base/result.h"
 #include "collectives/base/thread.h"
 #include "daemon/device/cpu/matmul.h"
-#include "daemon/stop/request_files.h"
-#include "daemon/stop/stop_signals.h"
-#include "daemon/stop/time_left.h"
+#include "daemon/stop/stop_requests.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd {

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/submit/sweep.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd {

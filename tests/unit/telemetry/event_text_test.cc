@@ -8,7 +8,6 @@
 #include <limits>
 #include <vector>
 
-#include "daemon/plan/load_groups.h"
 #include "daemon/plan/speeds.h"
 #include "daemon/telemetry/event_lines.h"
 #include "daemon/telemetry/events.h"

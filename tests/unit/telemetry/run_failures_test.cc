@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "collectives/base/files.h"
-#include "collectives/base/print.h"
+#include "collectives/base/output.h"
 #include "collectives/comm/threads.h"
 #include "daemon/rundir/run_reporter.h"
 #include "daemon/telemetry/log.h"

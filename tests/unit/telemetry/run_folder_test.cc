@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "collectives/base/strings.h"
-#include "daemon/inspect/watch/attempts.h"
+#include "daemon/inspect/watch/run_folders.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/telemetry/json.h"

@@ -4,8 +4,6 @@
 
 #include <thread>
 
-#include "daemon/telemetry/rank_steps.h"
-
 namespace gaccd {
 namespace {
 

@@ -1,7 +1,5 @@
 // Trainings whose batch norms normalise micro-batches, or runs of samples, by themselves. What they
 // compute: tests/golden/train/*_micro.txtpb, *_ghost.txtpb.
-#include "daemon/train/batch_statistics.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,7 @@
 #include <utility>
 
 #include "daemon/selftest/selftest_job.h"
+#include "daemon/train/training_checks.h"
 #include "daemon/verbs/planned_run.h"
 #include "tests/support/engine_runs.h"
 #include "tests/support/rank_training.h"

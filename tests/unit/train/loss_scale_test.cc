@@ -1,9 +1,8 @@
-#include "daemon/train/loss_scale.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "daemon/config/job_text.h"
+#include "daemon/train/nonfinite_handler.h"
 #include "tests/support/fp16_golden.h"
 #include "tests/support/status_matchers.h"
 

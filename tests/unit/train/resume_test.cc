@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/device/cpu/detect_bf16.h"
+#include "daemon/device/cpu/onednn.h"
 #include "tests/support/engine_runs.h"
 #include "tests/support/file_util.h"
 #include "tests/support/resume_fixture.h"

@@ -1,5 +1,3 @@
-#include "daemon/train/same_data.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +5,7 @@
 #include <vector>
 
 #include "collectives/comm/threads.h"
+#include "daemon/train/consistency.h"
 #include "tests/support/file_util.h"
 #include "tests/support/status_matchers.h"
 

@@ -18,7 +18,7 @@
 #include "collectives/comm/threads.h"
 #include "daemon/config/job_text.h"
 #include "daemon/launch/launch.h"
-#include "daemon/plan/load_groups.h"
+#include "daemon/plan/speeds.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/rebalancer.h"
 #include "tests/support/engine_runs.h"

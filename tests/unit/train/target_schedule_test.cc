@@ -10,7 +10,7 @@
 #include "daemon/config/job_text.h"
 #include "daemon/launch/launch.h"
 #include "daemon/selftest/selftest_job.h"
-#include "daemon/train/learning_rate.h"
+#include "daemon/train/update.h"
 #include "tests/support/engine_runs.h"
 #include "tests/support/resume_fixture.h"
 #include "tests/support/status_matchers.h"

@@ -12,16 +12,16 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/base/hex.h"
+#include "collectives/base/hash.h"
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
 #include "daemon/stop/stop_agreement.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/batch_feed.h"
+#include "daemon/train/consistency.h"
 #include "daemon/train/control_words.h"
 #include "daemon/train/nonfinite.h"
 #include "daemon/train/nonfinite_handler.h"
-#include "daemon/train/replica_check.h"
 #include "daemon/train/update.h"
 #include "tests/support/slow_data.h"
 #include "tests/support/status_matchers.h"

@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "daemon/weights/safetensors.h"
-#include "daemon/weights/transformers_config.h"
+#include "daemon/weights/transformers_folder.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 

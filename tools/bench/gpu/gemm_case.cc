@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "daemon/device/cuda/cuda_context.h"
-#include "daemon/device/cuda/fill_random.h"
 #include "daemon/device/cuda/matmul_cuda.h"
+#include "daemon/device/cuda/time_work.h"
+#include "daemon/ops/cuda_kernels.h"
 #include "daemon/ops/kernels_cuda.h"
-#include "daemon/ops/pad_rows.h"
 #include "tools/bench/gpu/gpu_case.h"
 
 namespace gaccd {

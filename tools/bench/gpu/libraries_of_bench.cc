@@ -1,4 +1,4 @@
-#include "daemon/device/cuda/cudnn_plan.h"
+#include "daemon/device/cuda/dnn_library.h"
 #include "tools/bench/gpu/gpu_case.h"
 
 namespace gaccd {

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/device/cuda/fill_random.h"
+#include "daemon/device/cuda/time_work.h"
+#include "daemon/ops/cuda_kernels.h"
 #include "daemon/ops/kernels_cuda.h"
-#include "daemon/ops/pad_rows.h"
 #include "daemon/optim/optimizer_cuda.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 #include "tools/bench/gpu/gpu_case.h"
 
 namespace gaccd {

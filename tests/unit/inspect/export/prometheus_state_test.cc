@@ -1,6 +1,4 @@
 // Figures that continue from those of the export before are those of all events.
-#include "daemon/inspect/export/prometheus_state.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,8 +7,7 @@
 #include <span>
 #include <sstream>
 
-#include "collectives/base/hex.h"
-#include "collectives/base/sha256.h"
+#include "collectives/base/hash.h"
 #include "daemon/inspect/export/prometheus.h"
 #include "tests/support/run_files.h"
 #include "tests/support/status_matchers.h"

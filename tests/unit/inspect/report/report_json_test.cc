@@ -11,9 +11,9 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/json.h"
-#include "daemon/inspect/report/attempt_changes.h"
 #include "daemon/inspect/report/page_html.h"
 #include "daemon/inspect/report/report_command.h"
+#include "daemon/inspect/report/report_data.h"
 #include "tests/support/run_files.h"
 #include "tests/support/small_run.h"
 #include "tests/support/status_matchers.h"

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/inspect/watch/rank_lines.h"
 #include "daemon/telemetry/event_text.h"
 #include "daemon/telemetry/update_events.h"
 #include "tests/support/run_files.h"

@@ -9,12 +9,9 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
-#include "daemon/inspect/watch/attempts.h"
 #include "daemon/inspect/watch/run_folders.h"
-#include "daemon/inspect/watch/state_text.h"
 #include "daemon/inspect/watch/watch_command.h"
 #include "daemon/rundir/ledger.h"
-#include "daemon/rundir/submissions.h"
 #include "tests/support/run_files.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"

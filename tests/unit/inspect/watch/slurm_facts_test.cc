@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "daemon/inspect/watch/run_folders.h"
-#include "daemon/inspect/watch/state_text.h"
+#include "daemon/inspect/watch/run_state.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 

@@ -1,0 +1,36 @@
+// Output of verbs: standard output, and files named by users.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "collectives/base/result.h"
+
+namespace gaccd {
+
+// Standard output of verbs.
+
+// kIo if not everything could be written, so that a full disk or a closed pipe does not look like
+// success. The message is empty if the reader has closed the pipe (`gaccd plan | head -1`).
+// REQUIRES: SIGPIPE is ignored.
+Status PrintOut(std::string_view text);
+
+// Output files named by users, for example by --out=FILE. Thread-safe.
+
+// Resolves `path` for writing: symbolic links are followed, also to a file that does not exist yet,
+// so that the link is kept. kIo, with `path` as given, for:
+//   a folder, FIFO, socket, device or open file of a process (/dev/stdout)
+//   a link created by a user other than this one or root
+//   a file that this user may not write
+Result<std::string> OutputTarget(const std::string& path);
+
+// OutputTarget(), and checks that a file can be created in its folder by creating and removing one.
+// Call it before a long computation.
+Status CheckOutputFile(const std::string& path);
+
+// Ok if no file is at `path`, or an empty one, or one that begins with `start`, as an earlier
+// output does. kIo for any other file, such as a job text: it may be the only copy. what: "a
+// report".
+Status CheckReplaces(const std::string& path, std::string_view start, std::string_view what);
+
+}  // namespace gaccd
