@@ -116,13 +116,16 @@ Result<bool> CreateFileOnce(const std::string& path, std::string_view text, unsi
 }
 
 Status MakeFolders(const std::string& path, unsigned mode) {
+  int parent_error = 0;  // of the first parent that could not be created
   for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
     const std::string part = path.substr(0, end);
     if (::mkdir(part.c_str(), mode) != 0 && errno != EEXIST) {
       // A parent may exist but be read-only; only the last part matters.
       if (end == std::string::npos || errno == ENOTDIR || errno == ELOOP) {
-        return ErrnoStatus("cannot create folder", part);
+        if (errno == ENOENT && parent_error != 0) errno = parent_error;
+        return ErrnoStatus("cannot create folder", path);
       }
+      if (parent_error == 0) parent_error = errno;
     }
     if (end == std::string::npos) break;
   }

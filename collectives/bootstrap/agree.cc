@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/base/hash.h"
 #include "collectives/base/strings.h"
 #include "collectives/liveness/deadline/missing.h"
 
@@ -20,6 +21,13 @@ Agreement AgreeOn(Communicator& comm, const Status& mine) {
   if (!codes.ok()) return {mine.ok() ? codes.status() : mine, comm.rank()};
   const auto failed = std::ranges::find_if(*codes, [](auto c) { return c != 0; });
   if (failed == codes->end()) return {};
+  if (std::ranges::count(*codes, 0) == 0) {
+    // An error of all ranks, for example one that they have already agreed on, names no rank.
+    const auto hash = FnvStep(Fnv1a(mine.message()), static_cast<std::uint64_t>(code));
+    const auto hashes = GatherAll(comm, static_cast<std::int64_t>(hash));
+    if (!hashes.ok()) return {mine, comm.rank()};
+    if (std::ranges::count(*hashes, hashes->front()) == std::ssize(*hashes)) return {mine, 0};
+  }
   const auto reporting_rank = static_cast<int>(failed - codes->begin());
   auto message = ShareFromRank(comm, reporting_rank, mine.ok() ? std::string() : mine.message());
   if (!message.ok()) return {message.status(), comm.rank()};

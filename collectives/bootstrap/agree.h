@@ -14,7 +14,9 @@
 namespace gaccd {
 
 struct Agreement {
-  Status status;  // OK, or the error of the lowest rank that has one, with its rank and host
+  // OK, or the error of the lowest rank that has one, with its rank and host unless all have the
+  // same
+  Status status;
   int reporting_rank = 0;  // the rank that should print it
 };
 

@@ -1,5 +1,5 @@
-// ForwardingCommunicator: forwards every operation to another communicator. Base class for
-// selftests and tests that change one operation.
+// ForwardingCommunicator: forwards every operation to another communicator, AllReduceSums() as one
+// DoAllReduceSum() per buffer. Base class for selftests and tests that change one operation.
 #pragma once
 
 #include <cstddef>
@@ -36,6 +36,7 @@ class ForwardingCommunicator : public Communicator {
   Result<std::unique_ptr<Communicator>> Split(int color, int key) override {
     return inner_.Split(color, key);
   }
+  void CancelPending(const Status& error) override { inner_.CancelPending(error); }
   void Abort(int exit_code) noexcept override { inner_.Abort(exit_code); }
 
  protected:

@@ -47,7 +47,7 @@ Status MpiCommunicator::DoAllReduceSum(ConstBuffer in, MutableBuffer out, Stream
   if (in.dtype == DType::kBF16 && !one_node()) {
     std::vector<float> wide(in.count);
     WidenBf16({static_cast<const std::uint16_t*>(in.data), in.count}, wide);
-    GACCD_RETURN_IF_ERROR(AllReduceSum(View(std::span(wide)), View(std::span(wide)), stream));
+    GACCD_RETURN_IF_ERROR(DoAllReduceSum(View(std::span(wide)), View(std::span(wide)), stream));
     NarrowBf16(wide, {static_cast<std::uint16_t*>(out.data), out.count});
     return Status::Ok();
   }

@@ -142,11 +142,10 @@ Status CheckpointWriter::Stage(PendingSave& save, std::span<const BufferSource> 
 
 Result<bool> CheckpointWriter::MakeRoom() {
   wait_began_.reset();
-  while (!has_room()) {
-    if (pending_.front()->stuck) return false;
-    GACCD_RETURN_IF_ERROR(Advance(/*wait=*/true));
-  }
-  return true;
+  const auto start = options_.now();
+  while (!has_room() && !pending_.front()->stuck) GACCD_RETURN_IF_ERROR(Advance(/*wait=*/true));
+  room_wait_s_ += Since(start);
+  return has_room();
 }
 
 Status CheckpointWriter::Save(const RunCursor& cursor, std::span<const BufferSource> sources,
@@ -168,7 +167,7 @@ Status CheckpointWriter::Save(const RunCursor& cursor, std::span<const BufferSou
     save->slot = state_->slots[0].busy ? 1 : 0;
     state_->slots[save->slot].busy = true;
   }
-  save->event = {.generation = generation, .wait_s = Since(start)};
+  save->event = {.generation = generation, .wait_s = std::exchange(room_wait_s_, 0) + Since(start)};
   save->manifest = common_;
   save->manifest.cursor = cursor;
   save->manifest.writer_epoch = state_->epoch;

@@ -200,6 +200,7 @@ class CheckpointWriter {
   Status given_up_;
   // In Save() and Finish(): since when the disk has made no progress.
   std::optional<std::chrono::steady_clock::time_point> wait_began_;
+  double room_wait_s_ = 0;       // of MakeRoom() since the last Save()
   std::deque<SavePtr> pending_;  // oldest first; the same on all ranks
   std::unique_ptr<WorkerThread> helper_;
   std::unique_ptr<WorkerThread>

@@ -65,8 +65,8 @@ class Dataset {
   // must not be used. Thread-safe; cheap without an error.
   [[nodiscard]] virtual Status ReadError() const { return Status::Ok(); }
 
-  // Memory that Gather() needs at most, besides its output.
-  [[nodiscard]] virtual std::int64_t gather_bytes() const { return 0; }
+  // Memory that Gather() of this many samples needs at most, besides its output.
+  [[nodiscard]] virtual std::int64_t gather_bytes(std::int64_t /*samples*/) const { return 0; }
 
   // The number of tokens of a sample without padding. REQUIRES: spec().cuts is not empty.
   [[nodiscard]] virtual std::int64_t Length(std::int64_t /*index*/) const { return 0; }
@@ -135,7 +135,9 @@ class DerivedDataset : public Dataset {
   [[nodiscard]] std::optional<bool> has_integer_features() const final {
     return base_->has_integer_features();
   }
-  [[nodiscard]] std::int64_t gather_bytes() const override { return base_->gather_bytes(); }
+  [[nodiscard]] std::int64_t gather_bytes(std::int64_t samples) const override {
+    return base_->gather_bytes(samples);
+  }
   [[nodiscard]] std::int64_t Length(std::int64_t index) const override {
     return base_->Length(index);
   }

@@ -80,6 +80,11 @@ class MixedSamples final : public DerivedDataset {
     for (std::size_t i = 0; i < reading.rows.size(); ++i) MixRow(reading.rows[i], read, i, out);
   }
 
+  // The plain samples and, at most, as many partners.
+  [[nodiscard]] std::int64_t gather_bytes(std::int64_t samples) const override {
+    return base_->gather_bytes(2 * samples) + 2 * samples * base_->spec().bytes();
+  }
+
  private:
   [[nodiscard]] Reading Plan(std::span<const std::int64_t> indices, const BatchView& out) const {
     Reading reading{.rows = std::vector<RowMix>(indices.size()),

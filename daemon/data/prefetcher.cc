@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <new>
 #include <utility>
 
 #include "collectives/base/memory.h"
@@ -153,11 +154,21 @@ void Prefetcher::Run() {
       slot.view.draw = source_->draw();
       slot.view.position = source_->position();
       slot.view.run = source_->run_position();
-      dataset_.Gather(ids, slot.view);
+      try {
+        dataset_.Gather(ids, slot.view);
+      } catch (const std::bad_alloc&) {  // in a thread, it would end the process
+        lacks_memory_.store(true);
+      }
     }
     filled_.store(++filled);
     filled_.notify_one();  // no system call unless Next() waits
   }
+}
+
+Status Prefetcher::status() const {
+  if (!lacks_memory_.load()) return dataset_.ReadError();
+  return NoMemory("the samples of a micro-batch",
+                  static_cast<std::uint64_t>(dataset_.gather_bytes(source_->max_samples())));
 }
 
 const BatchView* Prefetcher::Next() {

@@ -66,12 +66,12 @@ class Prefetcher {
   // Whether Next() would not wait.
   [[nodiscard]] bool ready() const { return filled_.load() != next_; }
 
-  // Dataset::ReadError(), also for batches read ahead.
-  [[nodiscard]] Status status() const { return dataset_.ReadError(); }
+  // Dataset::ReadError(), also for batches read ahead; or that there was no memory to read one.
+  [[nodiscard]] Status status() const;
 
   // The ring, and what the data set needs to fill it.
   [[nodiscard]] std::size_t memory_bytes() const {
-    return bytes_ + static_cast<std::size_t>(dataset_.gather_bytes());
+    return bytes_ + static_cast<std::size_t>(dataset_.gather_bytes(source_->max_samples()));
   }
 
  private:
@@ -104,6 +104,7 @@ class Prefetcher {
   alignas(64) std::atomic<std::uint32_t> filled_{0};
   alignas(64) std::atomic<std::uint32_t> taken_{0};
   alignas(64) std::atomic<bool> stop_{false};
+  std::atomic<bool> lacks_memory_{false};
   std::uint32_t held_ = 0;
   std::uint32_t low_ = 0;   // number of slots in use at which the thread wakes up
   std::uint32_t next_ = 0;  // batches returned by Next(); at least taken_

@@ -77,9 +77,9 @@ class JoinedDataset final : public Dataset {
     for (const auto& part : parts_) GACCD_RETURN_IF_ERROR(part->CheckUnchanged());
     return Status::Ok();
   }
-  [[nodiscard]] std::int64_t gather_bytes() const override {
+  [[nodiscard]] std::int64_t gather_bytes(std::int64_t samples) const override {
     std::int64_t most = 0;
-    for (const auto& part : parts_) most = std::max(most, part->gather_bytes());
+    for (const auto& part : parts_) most = std::max(most, part->gather_bytes(samples));
     return most;
   }
   [[nodiscard]] std::int64_t Length(std::int64_t index) const override {

@@ -201,7 +201,8 @@ double R2::Value() const {
   double value = 0;
   for (std::size_t n = 0; n < near_.size(); ++n) {
     const double* sums = &sums_[n * kSums];
-    const double spread = std::max(0.0, sums[1] - sums[0] * sums[0] / sums_.back());
+    const double spread =
+        std::max(sums[1] - sums[0] * sums[0] / sums_.back(), 0.0);  // NaN stays NaN
     const double constant_value = sums[2] == 0 ? 1 : 0;
     value += spread == 0 ? constant_value : 1 - sums[2] / spread;
   }

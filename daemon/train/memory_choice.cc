@@ -245,7 +245,7 @@ std::int64_t Largest(const std::set<std::int64_t>& sizes) {
 
 Result<std::int64_t> PrefetchBytes(const Dataset& data, std::int64_t samples) {
   const auto bytes = Prefetcher::RingBytes(data.spec(), samples);
-  if (bytes) return static_cast<std::int64_t>(*bytes) + data.gather_bytes();
+  if (bytes) return static_cast<std::int64_t>(*bytes) + data.gather_bytes(samples);
   return Status(ErrorKind::kConfig, StrCat("micro-batches of ", samples, " samples of ",
                                            Describe(data.spec()), " do not fit the address space"));
 }

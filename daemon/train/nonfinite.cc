@@ -107,31 +107,25 @@ std::string Describe(const std::vector<Offender>& offenders, std::int64_t steps)
 Result<SharedOffenders> ShareOffenders(Communicator& comm,
                                        const Result<std::vector<Offender>>& mine,
                                        std::int64_t my_samples, std::int64_t steps, bool probed) {
-  Status found = mine.status();
-  // remaining samples, ranks with errors, samples with non-finite data
-  std::array<std::int64_t, 3> sums{my_samples, mine.ok() ? 0 : 1, 0};
-  if (mine.ok() && !mine->empty()) {
+  GACCD_RETURN_IF_ERROR(AgreeOn(comm, mine.status()).status);
+  Status found;
+  std::array<std::int64_t, 2> sums{my_samples, 0};  // remaining samples, those with non-finite data
+  if (!mine->empty()) {
     found = {ErrorKind::kNoRequeue, Describe(*mine, steps)};
     for (const Offender& offender : *mine) {
       sums[0] -= std::ssize(offender.samples);
-      sums[2] += std::ssize(offender.bad_inputs);
+      sums[1] += std::ssize(offender.bad_inputs);
     }
   }
   const Agreement agreement = AgreeOn(comm, found);
   const MutableBuffer view = View(std::span<std::int64_t>(sums));
   GACCD_RETURN_IF_ERROR(comm.AllReduceSum(view, view));
-  if (!mine.ok()) return mine.status();
-  if (sums[1] > 0) {
-    return Status(ErrorKind::kInternal,
-                  StrCat("the values that are not finite were not found: ", sums[1],
-                         " ranks could not search; ", agreement.status.message()));
-  }
   const char* const none = probed ? "every micro-batch is finite, but their sum overflows"
                                   : "all of its samples are finite in the data; micro-batches of "
                                     "this model cannot be computed by themselves";
   return SharedOffenders{.text = agreement.status.ok() ? none : agreement.status.message(),
                          .survivors = sums[0],
-                         .bad_data = sums[2] > 0};
+                         .bad_data = sums[1] > 0};
 }
 
 std::string Remedy(const Job& job, OnNonfinite policy, bool bad_data) {

@@ -124,6 +124,7 @@ Status NonfiniteHandler::HandleResult(const UpdateInFlight& done, UpdateResult* 
                            planned - shared.survivors, " samples of micro-batches that are not"),
                     shared);
   }
+  in_a_row_ = 0;
   warn(StrCat(" continues with ", shared.survivors, " of ", planned, " samples: "));
   return Status::Ok();
 }

@@ -299,7 +299,9 @@ RankStatus TrainingRun::Train() {
   }
   std::vector<float> parameters;
   if (flags_.save_weights) {
-    GACCD_ASSIGN_OR_RETURN(parameters, trainer_->FinalParameters());
+    auto trained = trainer_->FinalParameters();
+    if (!trained.ok()) return {trained.status(), /*of_all=*/false};
+    parameters = *std::move(trained);
   }
   Agreement written = WorkTogether(comm_, [&](const TickFunction& tick) {
     return comm_.rank() == 0 ? WriteResults(summary, checkpointer, std::move(parameters), tick)

@@ -249,7 +249,7 @@ void ImageDataset::Gather(std::span<const std::int64_t> indices, const BatchView
   });
 }
 
-std::int64_t ImageDataset::gather_bytes() const {
+std::int64_t ImageDataset::gather_bytes(std::int64_t /*samples*/) const {
   return std::max<std::int64_t>(threads_->count() * largest_bytes_ - retained_bytes_, 0);
 }
 

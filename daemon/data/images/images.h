@@ -33,7 +33,7 @@ class ImageDataset final : public Dataset {
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override;
 
   // For each thread the memory of the largest image read, minus what the allocator already holds.
-  [[nodiscard]] std::int64_t gather_bytes() const override;
+  [[nodiscard]] std::int64_t gather_bytes(std::int64_t samples) const override;
 
   // Decodes and transforms sample `index` as Gather() in that epoch; writes its features unless
   // null. kData and kIo, with the file, if it cannot be read; kConfig without memory. Thread-safe.

@@ -157,6 +157,9 @@ TEST_F(FilesTest, CreatesAndListsFoldersWithinBound) {
   EXPECT_THAT(ListFolder(Path("x"), 1), HasKind(ErrorKind::kData));
   EXPECT_THAT(ListFolder(Path("none"), 1), HasKind(ErrorKind::kIo));
   EXPECT_THAT(MakeFolders(Path("x/b/c")), HasMessage(HasSubstr("Not a directory")));
+  EXPECT_THAT(MakeFolders("/sys/none/a/b").message(),
+              testing::AllOf(HasSubstr("'/sys/none/a/b'"), testing::Not(HasSubstr("No such file"))))
+      << "the cause is that of the first folder";
   EXPECT_EQ(ParentFolder("a/b/c"), "a/b");
   EXPECT_EQ(ParentFolder("/c"), "/");
   EXPECT_EQ(ParentFolder("c"), ".");

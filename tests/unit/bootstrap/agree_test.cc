@@ -40,6 +40,23 @@ TEST(WorkTogetherTest, AllRanksReturnErrorOfWork) {
   }));
 }
 
+TEST(AgreeOnTest, ErrorOfAllRanksNamesNoRank) {
+  ASSERT_OK(RunThreadRanks(3, {}, [&](Communicator& comm) {
+    const Status same(ErrorKind::kConfig, "--resume: there is no run folder 'x'");
+    EXPECT_EQ(AgreeOn(comm, same).status.message(), same.message());
+    const Status own = comm.rank() == 2 ? Status(ErrorKind::kData, "bad") : Status::Ok();
+    const Status agreed = AgreeOn(comm, own).status;
+    EXPECT_THAT(agreed, IsError(ErrorKind::kData, "rank 2 on node0: bad"));
+    EXPECT_EQ(AgreeOn(comm, agreed).status.message(), agreed.message()) << "agreed before";
+    const Agreement different = AgreeOn(comm, {ErrorKind::kData, StrCat("line ", comm.rank())});
+    EXPECT_THAT(different.status, IsError(ErrorKind::kData, "rank 0 on node0: line 0"));
+    const auto kind = comm.rank() == 1 ? ErrorKind::kData : ErrorKind::kIo;
+    EXPECT_THAT(AgreeOn(comm, {kind, "bad"}).status,
+                IsError(ErrorKind::kIo, "rank 0 on node0: bad"));
+    return Status::Ok();
+  }));
+}
+
 // Of what a work reads, an error of a tick may look like damage.
 TEST(WorkTogetherTest, LostRanksAreTheError) {
   Status found;

@@ -288,6 +288,7 @@ TEST_F(StallTest, TrainingContinuesWithoutSpaceForSave) {
   }));
   EXPECT_EQ(events_[0].generation.step, 6);
   EXPECT_TRUE(events_[0].status.ok());
+  EXPECT_NEAR(events_[0].wait_s, 4 * 0.03, 1e-9) << "also while it waited for a free buffer";
 }
 
 TEST_F(StallTest, BoundsWaitForHangingDiskAtEnd) {

@@ -70,6 +70,11 @@ std::unique_ptr<Dataset> Mixed(const Mixing& mixing, bool weighted = false,
                                  SampleOrder(seed, kImages, true)));
 }
 
+TEST(MixedSamplesTest, NeedsMemoryForSamplesAndPartners) {
+  const std::int64_t one = MixableImages(true).spec().bytes();
+  EXPECT_EQ(Mixed({.mixup = 1}, true)->gather_bytes(7), 2 * 7 * one);
+}
+
 struct MixedRow {
   std::vector<float> features;
   std::array<std::int32_t, 2> labels{};

@@ -97,6 +97,29 @@ TEST(PrefetcherTest, GivesEveryBatchInOrderForEveryRingSize) {
   }
 }
 
+TEST(PrefetcherTest, ReportsLackOfMemory) {
+  class NoMemoryDataset final : public Dataset {
+   public:
+    [[nodiscard]] std::int64_t size() const override { return 1; }
+    [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
+    void Gather(std::span<const std::int64_t>, const BatchView&) const override {
+      throw std::bad_alloc();
+    }
+    [[nodiscard]] std::int64_t gather_bytes(std::int64_t samples) const override {
+      return samples << 40;
+    }
+
+   private:
+    SampleSpec spec_ = LabelledSample({2}, 2);
+  };
+  const NoMemoryDataset dataset;
+  const auto prefetcher = Started(dataset, 2, 2);
+  EXPECT_NE(prefetcher->Next(), nullptr);
+  EXPECT_NE(prefetcher->Next(), nullptr);
+  EXPECT_TRUE(prefetcher->status().lacks_memory());
+  EXPECT_THAT(prefetcher->status().message(), testing::HasSubstr("the samples of a micro-batch"));
+}
+
 // Loops that are faster than the thread, slower, and now this, now that.
 TEST(PrefetcherTest, KeepsOrderAtAnySpeed) {
   const CountingDataset dataset;

@@ -208,6 +208,11 @@ TEST(MetricsTest, AreNanWithoutSamples) {
   for (const auto& [name, value] : ComputeValues(kOfLabels, EvaluatedBatch{})) {
     EXPECT_TRUE(std::isnan(value)) << name;
   }
+  const float near = 3;
+  for (const auto& [name, value] :
+       ComputeValues(Make(kOfTargets, TargetSample({1}, 1), std::span(&near, 1)))) {
+    EXPECT_TRUE(std::isnan(value)) << name;
+  }
 }
 
 TEST(MetricsTest, TargetMetricsEqualDefinitions) {
