@@ -82,7 +82,7 @@ class MixedSamples final : public DerivedDataset {
 
   // The plain samples and, at most, as many partners.
   [[nodiscard]] std::int64_t gather_bytes(std::int64_t samples) const override {
-    return base_->gather_bytes(2 * samples) + 2 * samples * base_->spec().bytes();
+    return base_->gather_bytes(2 * samples) + 2 * samples * SampleBytes(base_->spec());
   }
 
  private:

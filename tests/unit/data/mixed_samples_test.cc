@@ -71,7 +71,7 @@ std::unique_ptr<Dataset> Mixed(const Mixing& mixing, bool weighted = false,
 }
 
 TEST(MixedSamplesTest, NeedsMemoryForSamplesAndPartners) {
-  const std::int64_t one = MixableImages(true).spec().bytes();
+  const std::int64_t one = SampleBytes(MixableImages(true).spec());
   EXPECT_EQ(Mixed({.mixup = 1}, true)->gather_bytes(7), 2 * 7 * one);
 }
 
