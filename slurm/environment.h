@@ -36,10 +36,11 @@ struct SlurmEnvironment {
 
   std::optional<std::int64_t> procid;      // 0..step_tasks-1; only inside a step
   std::optional<std::int64_t> step_tasks;  // only inside a step
+  // SLURM's short form, see ExpandHostlist; under mpirun that of the job.
+  std::string nodelist;
   // Not set under mpirun, whose ranks may be elsewhere than the step says:
   std::optional<std::int64_t> nodes;
   std::string nodes_variable;  // the variable that `nodes` was read from, for messages
-  std::string nodelist;        // SLURM's short form, see ExpandHostlist
   std::optional<TasksPerNode> tasks_per_node;
   std::string tasks_per_node_variable;
   std::string tasks_per_node_text;

@@ -89,7 +89,7 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  [[nodiscard]] virtual std::string_view name() const = 0;  // "single", "threads", "mpi"
+  [[nodiscard]] virtual std::string_view name() const = 0;  // "single", "threads", "mpi", "nccl"
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
   [[nodiscard]] virtual const Topology& topology() const = 0;

@@ -13,6 +13,7 @@
 //   all others       through staging memory                non-blocking MPI collectives
 //   messages         non-blocking MPI messages             the same
 //
+// On one node an all-reduce of up to 16 KiB is through staging memory: every rank sums all of it.
 // bf16 between nodes is added as f32 in a separate buffer, as MPI has no bf16.
 //
 // Staging memory has two halves, used alternately (NextHalf), with at least one barrier between

@@ -24,8 +24,9 @@ struct FlatBuffers {
 class Executor {
  public:
   // Plans the memory for updates of `micro_steps` micro-steps and makes every kernel. `buffers` and
-  // `factory` must outlive the executor. Errors: those of `factory`; kInternal for a value without
-  // a flat buffer, or a node whose operands differ from what its function infers.
+  // `factory` must outlive the executor. Errors: those of `factory`; kConfig for a graph with both
+  // segments and collective operations; kInternal for a value without a flat buffer, or a node
+  // whose operands differ from what its function infers.
   static Result<std::unique_ptr<Executor>> Prepare(Graph graph, const FlatBuffers& buffers,
                                                    KernelFactory& factory,
                                                    std::int64_t micro_steps = 1);
@@ -65,7 +66,7 @@ class Executor {
 
   // A sum over the update: `own` is complete after the segment before it; the caller must write the
   // sum over all ranks to `all` before the next segment runs: f64 [elements]. Run() cannot do that:
-  // it returns kInternal if there are such sums.
+  // it returns kInternal for a graph with segments.
   struct UpdateSumPlace {
     const double* own = nullptr;
     double* all = nullptr;

@@ -44,7 +44,7 @@ struct ShardIdentity {
 
 // parts[i] is this rank's part of buffer i. Writes like DurableFile, then reads the file again and
 // compares, bypassing the page cache if possible. Never replaces a file. kIo, or kInternal for
-// parts of wrong size; on any error the file is removed.
+// parts of wrong size; on any error no new file is left.
 Result<ShardRecord> WriteShard(const std::string& path, const ShardIdentity& identity,
                                std::span<const std::span<const std::byte>> parts, unsigned mode);
 

@@ -58,8 +58,9 @@ Status CheckSameModel(Job saved, const Job& job);
 Status CheckSameNetwork(Job saved, Job job);
 
 // kConfig if the update inside which it was saved has other micro-steps in this job: different
-// ranks, precision, micro-batch, number of steps or samples, or grouping by length (`by_length`:
-// that of this run); or it was saved by a gaccd that did not save the divisor of the loss.
+// ranks, stages, speeds, precision, micro-batch, number of steps or samples, or grouping by length
+// (`by_length`: that of this run); or one of them uses --bits=any-split, whose accumulators are not
+// saved; or it was saved by a gaccd that did not save the divisor of the loss.
 // REQUIRES: CheckSameSamples(), manifest.cursor.micro_step > 0.
 Status CheckSamePartialUpdate(const Manifest& manifest, const Job& saved, const Job& job,
                               const Plan& plan, bool by_length);

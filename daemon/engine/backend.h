@@ -4,7 +4,7 @@
 //
 // On a CPU a call has finished its work when it returns. On a GPU a call enqueues its work, unless
 // its comment says that it waits, and the kernels read the UpdateControl in GPU memory. Used by one
-// thread. After an error only functions that read may be called.
+// thread. After an error of the device only functions that read may be called.
 #pragma once
 
 #include <cstddef>

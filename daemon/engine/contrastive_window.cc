@@ -14,11 +14,6 @@ namespace {
 
 std::size_t Size(std::int64_t elements) { return static_cast<std::size_t>(elements); }
 
-template <typename T>
-std::int64_t Bytes(const std::vector<T>& values) {
-  return static_cast<std::int64_t>(values.capacity() * sizeof(T));
-}
-
 }  // namespace
 
 ContrastiveWindow::ContrastiveWindow(const ContrastiveModel& model, std::int64_t effective_batch,
@@ -28,6 +23,15 @@ ContrastiveWindow::ContrastiveWindow(const ContrastiveModel& model, std::int64_t
   gradients_.reserve(Size(rank_samples * row()));
   rows_.reserve(Size(effective_batch * row()));
   log_sums_.reserve(Size(effective_batch * 2));
+}
+
+std::int64_t ContrastiveWindow::PlannedBytes(const ContrastiveModel& model,
+                                             std::int64_t effective_batch,
+                                             std::int64_t rank_samples) {
+  const std::int64_t floats = (2 * rank_samples + effective_batch) * 2 * model.width;
+  return floats * static_cast<std::int64_t>(sizeof(float)) +
+         effective_batch * 2 * static_cast<std::int64_t>(sizeof(double)) +
+         InfoNce::Bytes(model.width);
 }
 
 void ContrastiveWindow::Begin() {
@@ -100,10 +104,6 @@ Result<const float*> ContrastiveWindow::Next(std::int64_t samples) {
 double ContrastiveWindow::max_log_scale() const {
   return model_.max_scale > 0 ? std::log(model_.max_scale)
                               : std::numeric_limits<double>::infinity();
-}
-
-std::int64_t ContrastiveWindow::planned_bytes() const {
-  return Bytes(own_rows_) + Bytes(rows_) + Bytes(log_sums_) + Bytes(gradients_) + loss_.bytes();
 }
 
 }  // namespace gaccd

@@ -18,9 +18,12 @@ namespace gaccd {
 
 class ContrastiveWindow {
  public:
-  // Allocates for this many samples over all ranks and on this rank.
+  // Allocates PlannedBytes() for this many samples over all ranks and on this rank.
   ContrastiveWindow(const ContrastiveModel& model, std::int64_t effective_batch,
                     std::int64_t rank_samples);
+  [[nodiscard]] static std::int64_t PlannedBytes(const ContrastiveModel& model,
+                                                 std::int64_t effective_batch,
+                                                 std::int64_t rank_samples);
 
   void Begin();
   // Memory for the rows of the next `samples` samples. Valid until the next call.
@@ -42,7 +45,6 @@ class ContrastiveWindow {
   [[nodiscard]] const ContrastiveModel& model() const { return model_; }
   // Upper limit of log t.
   [[nodiscard]] double max_log_scale() const;
-  [[nodiscard]] std::int64_t planned_bytes() const;
 
  private:
   [[nodiscard]] std::int64_t row() const { return 2 * model_.width; }  // elements per sample

@@ -59,7 +59,11 @@ Engine::Engine(Communicator& comm, const Model& model, const EngineOptions& opti
 
 EngineMemory Engine::memory() const {
   EngineMemory memory = backend_->memory();
-  if (contrastive_) memory.host_bytes += contrastive_->planned_bytes();
+  if (const auto loss = model_.contrastive()) {
+    const ReplicaOptions& sizes = options_.replica;
+    memory.host_bytes +=
+        ContrastiveWindow::PlannedBytes(*loss, sizes.effective_batch, sizes.rank_samples);
+  }
   return memory;
 }
 
@@ -67,7 +71,7 @@ Result<EngineMemory> Engine::PlanMemory(const ReplicaOptions& sizes) {
   GACCD_ASSIGN_OR_RETURN(EngineMemory memory, backend_->PlanMemory(sizes));
   if (const auto loss = model_.contrastive()) {
     memory.host_bytes +=
-        ContrastiveWindow(*loss, sizes.effective_batch, sizes.rank_samples).planned_bytes();
+        ContrastiveWindow::PlannedBytes(*loss, sizes.effective_batch, sizes.rank_samples);
   }
   return memory;
 }

@@ -86,9 +86,8 @@ Result<EngineMemory> PlanEngineMemory(const Model& model, const EngineOptions& o
   const std::int64_t state = Bytes(StateElements(options.optimizer, trainable));
   EngineMemory memory;
   if (const auto loss = model.contrastive()) {
-    memory.host_bytes =
-        ContrastiveWindow(*loss, options.replica.effective_batch, options.replica.rank_samples)
-            .planned_bytes();
+    memory.host_bytes = ContrastiveWindow::PlannedBytes(*loss, options.replica.effective_batch,
+                                                        options.replica.rank_samples);
   }
   if (options.choice.device == Device::kCuda) {
     GACCD_ASSIGN_OR_RETURN(const EngineMemory replica, OnGpu(model, options));

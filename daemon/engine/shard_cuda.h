@@ -42,8 +42,8 @@ class CudaShards {
 
   // Bytes that Allocate() allocates on the GPU. Not collective.
   [[nodiscard]] std::int64_t bytes() const;
-  // Also records what an update gathers. Buffers of layout.size() elements; norm_scratch: as for
-  // MeasureGradient(). All memory must outlive this. Not collective.
+  // Also records what an update gathers. Buffers of layout.size() elements; norm_scratch:
+  // NormScratchBytes() bytes. All memory must outlive this. Not collective.
   struct Memory {
     float* parameters = nullptr;
     float* gradients = nullptr;

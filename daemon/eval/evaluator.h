@@ -67,9 +67,9 @@ class Evaluator {
 
   // The sizes of this rank's batches, for which its engine must be prepared.
   [[nodiscard]] std::set<std::int64_t> BatchSizes() const;
-  // Collective. `engine` must be the same in every call. stops: checked between batches; null: the
-  // model has no stages, and ranks wait for slower ones. Empty: interrupted, because the ranks must
-  // stop and there is no time for the rest. kData: no prediction counts.
+  // Collective. `engine` must be the same in every call. stops: checked between batches; null: not
+  // checked, ranks wait for slower ones. REQUIRES then: no stages. Empty: interrupted, because the
+  // ranks must stop and there is no time for the rest. kData: no prediction counts.
   Result<std::optional<EvalRecord>> Evaluate(Engine& engine, const EvaluationTime& time,
                                              StopAgreement* stops,
                                              const ProgressNotifier& progress);

@@ -6,7 +6,7 @@ namespace gaccd {
 namespace {
 
 struct Peak {
-  std::string_view part_of_name;  // as whole words; the first match counts
+  std::string_view part_of_name;  // at the end of a word; the first match counts
   double tera_16_bit;             // half of it with TF32
   double tera_f32;
 };

@@ -106,7 +106,7 @@ void CopyGpuLibraries(const RankReport& loaded, RankReport& report);
 
 // Text table of the reports of all ranks. Pure functions.
 
-// With more ranks than this, ranks that differ only in rank, host and UUID are joined.
+// With more ranks than this, ranks that differ only in rank, local rank, host and UUID are joined.
 inline constexpr std::size_t kMaxRankLines = 16;
 
 // First the values common to all ranks, one per line; then an aligned table of the rest, sorted by

@@ -61,12 +61,13 @@ std::vector<Suspect> LostRanks(const Session& session) {
   return suspects;
 }
 
-// The first living rank writes the verdict, for which RunReporter::Finish() has waited, and then
-// STATUS.json and the last event.
+// Gives the rank that writes the verdict, for which RunReporter::Finish() has waited, the time to
+// write it, then STATUS.json and the last event. Rank 0, or rank 1 if that is lost, usually is that
+// rank and does not wait.
 void WaitForVerdictWriter(const Session& session) {
   constexpr std::chrono::milliseconds kTimeToWrite{700};
-  const int reporting_rank = std::ranges::count(LostRanks(session), 0, &Suspect::rank) > 0 ? 1 : 0;
-  if (session.comm.rank() != reporting_rank) std::this_thread::sleep_for(kTimeToWrite);
+  const int usual_writer = std::ranges::count(LostRanks(session), 0, &Suspect::rank) > 0 ? 1 : 0;
+  if (session.comm.rank() != usual_writer) std::this_thread::sleep_for(kTimeToWrite);
 }
 
 }  // namespace

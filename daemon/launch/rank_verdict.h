@@ -26,6 +26,8 @@ struct VerdictOptions {
 //   ranks with and without a usable GPU           more GPUs than ranks on a node
 //   fewer GPUs than ranks on a node               fewer cores than SLURM_CPUS_PER_TASK
 //   two ranks on one GPU                          limited locked memory, with several nodes
+//                                                 cuDNN cannot compute attention
+//                                                 GPUs, but no rank can use one
 // reports: by rank, not empty. "Other" means different from the most frequent value.
 [[nodiscard]] RankVerdict JudgeRanks(std::span<const RankReport> reports,
                                      const VerdictOptions& options);

@@ -1,8 +1,8 @@
 // The optimiser on the GPU and the kernels before and after it. Everything is enqueued on `stream`,
 // follows the UpdateControl in GPU memory, and never waits. The formulas are those of
-// update_control.h and norm.h without fused multiply-add: for the same gradient and clip factor,
-// parameters and state are bit-identical to the CPU's (the norm itself is summed in another order).
-// Used by one thread. Errors are those of CUDA unless stated otherwise.
+// rules.h, update_control.h and norm.h without fused multiply-add: for the same gradient and clip
+// factor, parameters and state are bit-identical to the CPU's (the norm itself is summed in another
+// order). Used by one thread. Errors are those of CUDA unless stated otherwise.
 #pragma once
 
 #include <cuda_runtime_api.h>

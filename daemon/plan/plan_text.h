@@ -38,8 +38,8 @@ enum class RankKind : std::uint8_t { kRank, kGpu };
 
 // Text table of the micro-batches considered by --micro-batch=auto.
 
-// Ends with a newline. limit: the limit and its origin, "80000.0 MB (--memory)". REQUIRES: every
-// plan of the choice has memory().
+// Ends with a newline. limit: the limit and its origin, "80000.0 MB (--memory), 2400.0 MB stay
+// free". REQUIRES: every plan of the choice has memory().
 [[nodiscard]] std::string MemoryTableText(const MicroBatchChoice& choice, const UpdateCost& cost,
                                           std::string_view limit);
 

@@ -1,5 +1,5 @@
 // Model: the network of a job and its loss, checked against the data. Records graphs.
-// Immutable after Make(), SetDropoutSeed() and ApplyRules(); then thread-safe.
+// Immutable after Make(), SetDropoutSeed(), ApplyRules() and SetStage(); then thread-safe.
 #pragma once
 
 #include <memory>

@@ -81,8 +81,8 @@ class PreparedGraphs {
                 const Rewrite& rewrite);
   // Makes the kernels. `buffers` and the factories must outlive this.
   Status Prepare(const FlatBuffers& buffers, KernelFactory& training, KernelFactory& evaluation);
-  // Memory of arena_bytes(), scratch_bytes() and kept_bytes(), shared by all graphs, which never
-  // run at the same time.
+  // Memory of arena_bytes(), scratch_bytes() and, for each kept micro-batch, kept_bytes(). Shared
+  // by all graphs, which never run at the same time.
   void Attach(void* arena, void* scratch, void* kept = nullptr);
 
   // Of the largest graph. Scratch is known after Prepare().

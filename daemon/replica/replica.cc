@@ -69,7 +69,7 @@ Status Replica::PrepareGraphs() {
   }
   if (model_.stage()) GACCD_RETURN_IF_ERROR(PlanStage(options_, kept));
   if (options_.only_plan) return Status::Ok();
-  allocation_error_ = RetryAllocation(kept);
+  allocation_error_ = AllocateActivations(kept);
   // A pipeline stage cannot divide its micro-batches: its neighbours expect these sizes.
   if (!allocation_error_.ok()) return model_.stage() ? allocation_error_ : Status::Ok();
   graphs_.Attach(arena_.data(), scratch_.data(), kept_arena_.data());
@@ -81,7 +81,7 @@ Status Replica::PrepareGraphs() {
   return model_.update_sums() > 0 ? PrepareSegments(options_) : Status::Ok();
 }
 
-Status Replica::RetryAllocation(std::int64_t kept) {
+Status Replica::AllocateActivations(std::int64_t kept) {
   GACCD_ASSIGN_OR_RETURN(arena_, AllocateBytes(graphs_.arena_bytes(), "activations"));
   GACCD_ASSIGN_OR_RETURN(scratch_, AllocateBytes(graphs_.scratch_bytes(), "scratch"));
   GACCD_ASSIGN_OR_RETURN(kept_arena_, AllocateBytes(kept, "kept activations"));

@@ -141,7 +141,7 @@ class Replica {
   Replica(const Model& model, std::span<float> gradients, const ReplicaOptions& options,
           Precision precision, Communicator* comm);
   Status PrepareGraphs();
-  Status RetryAllocation(std::int64_t kept);
+  Status AllocateActivations(std::int64_t kept);
   void Bind(Executor& executor, std::span<const BoundInput> inputs, const BatchView& batch);
   [[nodiscard]] static LossSums ReadSums(const PreparedGraph<TrainingGraph>& graph,
                                          std::int64_t samples);

@@ -23,9 +23,9 @@ Status ApplyGroupRules(const OptimizerSpec& spec, FlatLayout* layout,
 // The weight decay of parameters whose group sets none.
 [[nodiscard]] double OwnWeightDecay(const OptimizerSpec& spec);
 
-// Text with the number of parameters per weight decay, each with the name of the first: "0.1 of 26
-// of 79, transformer.wte.weight first; 0 of 53, transformer.h.0.ln_1.weight first"; "none" if all
-// are 0.
+// Text with the number of parameters per weight decay, each with the name of the first: "0.1 for
+// 26 of 79 (transformer.wte.weight, ...); 0 for 53 (transformer.h.0.ln_1.weight, ...)", "frozen: 2
+// (...)" for frozen ones; "none" if all are 0.
 [[nodiscard]] std::string DecayText(const FlatLayout& layout, const OptimizerSpec& spec);
 
 }  // namespace gaccd

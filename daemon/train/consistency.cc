@@ -32,8 +32,6 @@ namespace {
 
 constexpr std::int64_t kSamplesCompared = 16;
 
-// Fields that may be truncated are last in the texts.
-
 // Hash of the same positions in all copies, whatever their content.
 std::uint64_t HashContent(const Dataset& data) {
   const SampleSpec& spec = data.spec();
@@ -54,6 +52,7 @@ std::uint64_t HashContent(const Dataset& data) {
   return ComputeDigest(words);
 }
 
+// Fields that may be truncated are last in the texts.
 std::string DescribeContent(const Dataset& data) {
   return StrCat(data.size(), " samples, content ", Hex(HashContent(data)), ", of ",
                 Describe(data.spec()));

@@ -63,7 +63,9 @@ inline constexpr std::int64_t kGpuLibraryBytes = std::int64_t{1} << 30;
 
 struct MemoryLimit {
   std::int64_t bytes = 0;  // without the reserve
-  std::string text;        // text for users: "1234.5 MB (--memory)"
+  // Text for users: "1234.5 MB (--memory), 37.0 MB stay free", on GPUs with --memory also ",
+  // 1342.2 MB for libraries".
+  std::string text;
 };
 
 // flag: value of --memory. On a CPU without it: `ranks` share this machine.

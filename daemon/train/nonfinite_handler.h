@@ -74,8 +74,8 @@ class NonfiniteHandler {
   // update, or with the remaining part of it in `result`; kNoRequeue if the training diverged. In
   // fp16 a non-finite gradient of a finite loss is an overflow: the update is skipped whatever the
   // policy. An update without a counted label is skipped with a warning. The loss scale follows
-  // every other update with a finite loss; GradScaler also halves it after a non-finite loss, which
-  // does not depend on the scale.
+  // all remaining updates whose loss is finite; GradScaler also halves it after a non-finite loss,
+  // which does not depend on the scale.
   Status HandleResult(const UpdateInFlight& done, UpdateResult* result);
   // Collective. kNoRequeue, on all ranks, if an update has made a parameter non-finite: nothing
   // recovers from that. Call before the parameters are evaluated or saved, as otherwise only the

@@ -25,8 +25,8 @@
 // than one of long updates. A single pause, however long, does not make a rank slow: the span with
 // its largest loss is ignored, and in at least kMinSpans spans the loss must exceed kShare of their
 // time. The first updates of a run do not either: kWindow updates must be known, or kSettled
-// updates that lasted kSettledS seconds. Losses below kMinS seconds cause no warning: a rank must
-// be slow for that long, again without its largest loss.
+// updates that lasted kSettledS seconds. No warning within kMinS seconds: the window, without the
+// span of the largest loss, or the time for which the rank was slow must last that long.
 //
 // A single rank has no others to wait for, and with more than kMaxRanks ranks the control words
 // would be larger than many models: in both cases nothing is packed.
@@ -105,7 +105,7 @@ class RankTimes {
     double stopped_s = 0;
     double lost_s = 0;
   };
-  struct Span {  // consecutive updates that last at least kSpanS together
+  struct Span {  // consecutive updates that last at most kSpanS together, or a longer one
     int updates = 0;
     double dur_s = 0;
     std::map<int, Loss> losses;  // by rank

@@ -12,6 +12,7 @@
 //
 // A micro-step has a fixed cost that speeds do not show: if the slowest rank takes longer after a
 // change than before, the previous loads become the better plan, and no other plan is applied.
+// Its gain is the time of the slowest rank after the change divided by that before it.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,7 @@ namespace gaccd {
 
 struct BetterPlan {
   Plan plan;
-  double gain = 1;     // at least Rebalancer::kMinGain
+  double gain = 1;     // at least Rebalancer::kMinGain; back to the previous loads: above 1
   bool apply = false;  // false: only advice
 };
 

@@ -108,13 +108,14 @@ Result<bool> RunCheckpointer::SaveIsDue(std::int64_t step, bool last) {
 Status RunCheckpointer::AtBoundary(std::int64_t step, bool save, bool must) {
   GACCD_RETURN_IF_ERROR(Poll());
   if (!save || !saves()) return Status::Ok();
-  return AbortWaitIfRequested(AgreeOnSave(Save(must ? When::kNow : When::kWhenTheDiskAnswers)),
-                              StrCat("after update ", step), ErrorKind::kTempFail);
+  return AbortWaitIfRequested(
+      NoteSharedFailure(Save(must ? When::kNow : When::kWhenTheDiskAnswers)),
+      StrCat("after update ", step), ErrorKind::kTempFail);
 }
 
 Status RunCheckpointer::Finish() {
   if (!saves()) return Status::Ok();
-  return AbortWaitIfRequested(AgreeOnSave(FinishOrTryAgain()), "after the last update",
+  return AbortWaitIfRequested(NoteSharedFailure(FinishOrTryAgain()), "after the last update",
                               ErrorKind::kTempFail);
 }
 
@@ -226,7 +227,7 @@ Status RunCheckpointer::AbortWaitIfRequested(Status saved, const std::string& wh
   return {kind, StrCat("stopped by a second request ", where, ", not saved")};
 }
 
-Status RunCheckpointer::AgreeOnSave(Status saved) const {
+Status RunCheckpointer::NoteSharedFailure(Status saved) const {
   if (!saved.ok() && saved.kind() == ErrorKind::kIo) summary_->failed_together = true;
   return saved;
 }

@@ -69,7 +69,7 @@ class RunCheckpointer {
   // save.
   Status AtBoundary(std::int64_t step, bool save, bool must);
   // Collective: polls the saves in progress without saving.
-  Status Poll() { return saves() ? AgreeOnSave(writer_->Poll()) : Status::Ok(); }
+  Status Poll() { return saves() ? NoteSharedFailure(writer_->Poll()) : Status::Ok(); }
   // Collective: waits for the saves in progress, and saves nothing else.
   Status FinishSaves() { return saves() ? writer_->Finish() : Status::Ok(); }
   // At the end of a complete training: waits for the last save, and retries it if the disk failed,
@@ -114,9 +114,8 @@ class RunCheckpointer {
   // Returns `saved`. But if the save or the wait for it was aborted (kInterrupted) by a second stop
   // request, nothing waits for the disk any more, and the run ends with `kind`.
   Status AbortWaitIfRequested(Status saved, const std::string& where, ErrorKind kind);
-  // The agreed status of a collective call that returned `saved` on this rank: a disk failure of
-  // one rank is returned on all.
-  Status AgreeOnSave(Status saved) const;
+  // Returns `saved`. A failure of the disk is the same on all ranks (CheckpointWriter).
+  Status NoteSharedFailure(Status saved) const;
   void OnSave(const SaveEvent& event);
   [[nodiscard]] SaveRecord Record(const SaveEvent& event) const;
 
@@ -131,7 +130,7 @@ class RunCheckpointer {
   // Duration of the last save on the slowest rank without waits for boundaries: copy, write and
   // commit. 0: no save yet.
   double last_save_s_ = 0;
-  // Bytes written per rank with a partial update / without; over all ranks.
+  // Bytes written by the last rank, which has the largest part, with a partial update / without.
   double partial_update_ratio_ = 1;
   std::optional<Generation> last_saved_;
   std::int64_t failed_in_row_ = 0;

@@ -104,7 +104,7 @@ CheckpointOptions MakeCheckpointOptions(const Flags& flags, const Job& job) {
 
 StopOptions MakeStopOptions(const Flags& flags, const SlurmEnvironment& slurm, const Clocks& clocks,
                             StopSignals* signals, bool checkpoints, double checkpoint_bytes) {
-  // Estimate until a save was measured: a second of fixed cost, and the bytes over a slow disk. An
+  // Estimate until a save was measured: a second of fixed cost, and the bytes at 200 MB/s. An
   // underestimate is harmless: an incomplete save leaves the previous one.
   constexpr double kBytesPerSecond = 200e6;
   std::optional<Clocks::Steady::time_point> job_end;

@@ -2,8 +2,8 @@
 //
 // Saving by updates is arithmetic. Saving by time uses the clock of rank 0, which must be
 // communicated; a message after every update would be expensive. So rank 0 predicts the number of
-// updates until the time is up. The next message is sent after half of them, but within one second:
-// updates may become slower.
+// updates until the time is up. The next message is sent after half of them, but within one second
+// and 1 % of the interval: updates may become slower.
 #pragma once
 
 #include <chrono>

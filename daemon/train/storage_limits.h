@@ -1,6 +1,7 @@
 // How long the end of a run waits for file systems that do not respond.
 //
-//   the last save, --save-weights, DONE   bound / 2, and time for the bytes over a slow disk
+//   the last save, --save-weights, DONE   the largest of bound / 2, 2 s and the time for
+//                                         the bytes at 50 MB/s
 //   verdict, crash record                 bound / 4, but 2 to 10 s
 #pragma once
 

@@ -52,8 +52,8 @@ class Trainer {
   // update, the same micro-steps continue if ranks and micro-batches are the same; otherwise the
   // update restarts. If loads may change, they are those of the checkpoint if its ranks ran on the
   // same hosts; otherwise rank 0 warns why not. in_own_folder: the checkpoint is one of the folder
-  // in which this run saves; otherwise Run() also saves a state that must be kept there: that of a
-  // complete run, or the best.
+  // in which this run saves; otherwise, or if it was inside an update, Run() also saves a state
+  // that must be kept there: that of a complete run, or the best.
   Status Resume(const LoadedState& state, bool in_own_folder);
   // References for the checkpoints of this training. Valid as long as this object.
   [[nodiscard]] SavedRun saved_run() const {

@@ -98,7 +98,7 @@ class Checker {
     y_ = dy_.host;
     executor_->BindInput(seed, dy_.device);
     if (loss_ != Loss::kSharded) return Status::Ok();
-    GACCD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> counts, AgreeOnSave(std::ssize(y_)));
+    GACCD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> counts, GatherFromRanks(std::ssize(y_)));
     for (int r = 0; r < rank_; ++r) first_ += counts[static_cast<std::size_t>(r)];
     return Status::Ok();
   }
@@ -115,7 +115,7 @@ class Checker {
     GACCD_RETURN_IF_ERROR(Copy(dx_, /*to_device=*/false));
     const std::vector<float> dx = dx_.host;
     GACCD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> counts,
-                           AgreeOnSave(static_cast<std::int64_t>(elements_)));
+                           GatherFromRanks(static_cast<std::int64_t>(elements_)));
     for (int rank = 0; rank < comm_.size(); ++rank) {
       for (std::size_t i = 0; std::cmp_less(i, counts[static_cast<std::size_t>(rank)]); ++i) {
         GACCD_ASSIGN_OR_RETURN(const double expected, Difference(rank, i));
@@ -146,7 +146,7 @@ class Checker {
   }
 
   // By rank; the same on all.
-  Result<std::vector<std::int64_t>> AgreeOnSave(std::int64_t mine) {
+  Result<std::vector<std::int64_t>> GatherFromRanks(std::int64_t mine) {
     std::vector<std::int64_t> all(static_cast<std::size_t>(comm_.size()));
     const std::vector<std::int64_t> ones(all.size(), 1);
     GACCD_RETURN_IF_ERROR(

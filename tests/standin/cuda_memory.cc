@@ -34,7 +34,7 @@ cudaError_t GiveMemory(MemoryKind kind, void** pointer, std::size_t bytes) {
 }
 
 // After a failure of the device memory is still taken back.
-cudaError_t RetryAllocation(MemoryKind kind, void* pointer, const char* function) {
+cudaError_t FreeMemory(MemoryKind kind, void* pointer, const char* function) {
   const cudaError_t error = EnterUnsafe(function);
   if (error == cudaErrorStreamCaptureUnsupported) return error;
   CountOne(Counting().frees);
@@ -190,9 +190,7 @@ cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
   return GiveMemory(MemoryKind::kDevice, pointer, bytes);
 }
 
-cudaError_t cudaFree(void* pointer) {
-  return RetryAllocation(MemoryKind::kDevice, pointer, __func__);
-}
+cudaError_t cudaFree(void* pointer) { return FreeMemory(MemoryKind::kDevice, pointer, __func__); }
 
 cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned flags) {
   if (const cudaError_t error = EnterUnsafe(__func__); error != cudaSuccess) return error;
@@ -208,7 +206,7 @@ cudaError_t cudaMallocHost(void** pointer, std::size_t bytes) {
 }
 
 cudaError_t cudaFreeHost(void* pointer) {
-  return RetryAllocation(MemoryKind::kPinned, pointer, __func__);
+  return FreeMemory(MemoryKind::kPinned, pointer, __func__);
 }
 
 cudaError_t cudaHostRegister(void* pointer, std::size_t bytes, unsigned flags) {
@@ -223,7 +221,7 @@ cudaError_t cudaHostRegister(void* pointer, std::size_t bytes, unsigned flags) {
 }
 
 cudaError_t cudaHostUnregister(void* pointer) {
-  return RetryAllocation(MemoryKind::kRegistered, pointer, __func__);
+  return FreeMemory(MemoryKind::kRegistered, pointer, __func__);
 }
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {

@@ -54,8 +54,8 @@ class HeartbeatShared {
 
   void Joined(Status status);
   [[nodiscard]] Status WaitUntilJoined(std::chrono::milliseconds bound);
-  // Returns false if it is already known, or was lost more than heartbeat::kConcurrentLoss after
-  // the first: it may have exited because of that loss.
+  // Returns false if it is already known, or was lost more than heartbeat::kConcurrentLoss, or
+  // kConcurrentSilence if the first is silent, after the first: it may have exited because of it.
   bool AddLost(const heartbeat::LostRank& lost);
   [[nodiscard]] std::vector<heartbeat::LostRank> lost() const;
   [[nodiscard]] bool all_lost_known() const;
@@ -112,8 +112,8 @@ class Heartbeat {
   // until the message is sent. Every rank must call it after the last collective.
   void Goodbye();
 
-  // All ranks lost within heartbeat::kConcurrentLoss, the first one first. More may be added until
-  // all_lost_known().
+  // All ranks lost within heartbeat::kConcurrentLoss, or kConcurrentSilence if the first is silent,
+  // the first one first. More may be added until all_lost_known().
   [[nodiscard]] std::vector<heartbeat::LostRank> lost() const { return shared_.lost(); }
   [[nodiscard]] bool all_lost_known() const { return shared_.all_lost_known(); }
 

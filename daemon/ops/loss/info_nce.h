@@ -50,7 +50,8 @@ class InfoNce {
   ContrastiveSums Gradients(const ContrastiveRows& batch, std::span<const double> sums,
                             std::span<float> gradients);
 
-  [[nodiscard]] std::int64_t bytes() const;
+  // The memory of an object.
+  [[nodiscard]] static std::int64_t Bytes(std::int64_t width);
 
  private:
   // Own rows of one side with all rows of the other.

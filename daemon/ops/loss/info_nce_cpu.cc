@@ -22,10 +22,9 @@ InfoNce::InfoNce(std::int64_t width)
       product_(Size(kTile * width)),
       gradient_(Size(kTile * width)) {}
 
-std::int64_t InfoNce::bytes() const {
-  return static_cast<std::int64_t>((queries_.size() + cosines_.size() + product_.size()) *
-                                       sizeof(float) +
-                                   gradient_.size() * sizeof(double));
+std::int64_t InfoNce::Bytes(std::int64_t width) {
+  return static_cast<std::int64_t>(Size((2 * width + kBlock) * kTile) * sizeof(float) +
+                                   Size(width * kTile) * sizeof(double));
 }
 
 // Padding is zero, so that all products are computed in the same way.
