@@ -5,7 +5,7 @@
 namespace gaccd::heartbeat {
 namespace {
 
-constexpr int kSlowSteps = 10;       // median steps without progress after which a rank is stuck
+constexpr int kSlowUpdates = 10;     // median updates without progress after which a rank is stuck
 constexpr int kMaxLimits = 3;        // maximum factor on the limit on an overloaded machine
 constexpr int kTicksThatAreOwn = 3;  // a tick that is later than this many ticks is our own delay
 
@@ -113,23 +113,23 @@ std::optional<LostRank> Detector::FindSilent(Time now) const {
 }
 
 std::optional<LostRank> Detector::FindStuck(Time now) const {
-  std::vector<std::uint32_t> steps;
+  std::vector<std::uint32_t> medians_ms;
   std::uint64_t waiting_for = 0;  // the update in whose reduction a rank waits
   bool waits = false;
   for (const Peer& peer : peers_) {
     if (peer.left) continue;
     // The next stage of its pipeline cannot progress either.
     if (peer.progress.phase == Phase::kLoad) return std::nullopt;
-    steps.push_back(peer.progress.median_step_ms);
+    medians_ms.push_back(peer.progress.median_update_ms);
     if (peer.progress.phase != Phase::kReduce) continue;
     waiting_for = std::max(waiting_for, peer.progress.update);
     waits = true;
   }
   if (!waits) return std::nullopt;
-  const std::uint32_t step = Median(steps);
-  if (step == 0) return std::nullopt;  // the time of an update is not known yet
-  const Duration limit =
-      std::max<Duration>(options_.silent_after, kSlowSteps * std::chrono::milliseconds(step));
+  const std::uint32_t update_ms = Median(medians_ms);
+  if (update_ms == 0) return std::nullopt;  // the time of an update is not known yet
+  const Duration limit = std::max<Duration>(options_.silent_after,
+                                            kSlowUpdates * std::chrono::milliseconds(update_ms));
   for (const Peer& peer : peers_) {
     const bool behind = MustMove(peer.progress) && peer.progress.update <= waiting_for;
     // Without a core it could not progress: that is not a hang.

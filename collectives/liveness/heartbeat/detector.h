@@ -3,7 +3,7 @@
 //   ended     the connection was closed by the system: the process is gone. Detected at once.
 //   silent    no message for `silent_after`: stopped or disconnected.
 //   stuck     recent messages, but at the same micro-step, or batch of an evaluation, for
-//             max(silent_after, 10 median steps), while another rank already waits for it in a
+//             max(silent_after, 10 median updates), while another rank already waits for it in a
 //             collective of that update. Phases that may wait for a disk are never stuck: loading,
 //             saving, the first batch of an evaluation; hangs there are found by the deadline of
 //             the collective. While a rank loads, no rank is stuck: other stages of its pipeline

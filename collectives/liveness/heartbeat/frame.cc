@@ -56,7 +56,7 @@ void Fields(Coder& coder, AnyFrame& frame) {
   coder.Field(frame.nonce);
   coder.Field(frame.progress.micro_step);
   coder.Field(frame.progress.update);
-  coder.Field(frame.progress.median_step_ms);
+  coder.Field(frame.progress.median_update_ms);
   coder.Field(frame.progress.starved_ms);
   coder.Field(frame.silent_ms);
   coder.Field(frame.progress.memory_kib);

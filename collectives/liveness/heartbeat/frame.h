@@ -26,9 +26,9 @@ enum class Phase : std::uint8_t { kStart, kCompute, kReduce, kEvaluate, kSave, k
 
 struct Progress {
   Phase phase = Phase::kStart;
-  std::uint32_t micro_step = 0;      // in the update, from 0
-  std::uint64_t update = 0;          // updates finished
-  std::uint32_t median_step_ms = 0;  // over this rank's last updates; 0: not known yet
+  std::uint32_t micro_step = 0;        // in the update, from 0
+  std::uint64_t update = 0;            // updates finished
+  std::uint32_t median_update_ms = 0;  // over this rank's last updates; 0: not known yet
   // Total time the main thread was ready to run but had no core, since the start of the process.
   std::uint32_t starved_ms = 0;
   std::uint32_t memory_kib = 0;  // resident, without mapped files; 0: not known

@@ -89,7 +89,7 @@ Progress HeartbeatShared::Read() {
   return {.phase = static_cast<heartbeat::Phase>(place >> 32),
           .micro_step = static_cast<std::uint32_t>(place),
           .update = update_.load(std::memory_order_relaxed),
-          .median_step_ms = median_step_ms_.load(std::memory_order_relaxed),
+          .median_update_ms = median_update_ms_.load(std::memory_order_relaxed),
           .starved_ms = StarvedMillis(main_thread),
           .memory_kib = static_cast<std::uint32_t>(memory_.Bytes() / 1024)};
 }

@@ -41,8 +41,8 @@ class HeartbeatShared {
     place_.store(static_cast<std::uint64_t>(phase) << 32 | micro_step, std::memory_order_relaxed);
     update_.store(update, std::memory_order_relaxed);
   }
-  void SetMedianStep(std::chrono::milliseconds step) {
-    median_step_ms_.store(static_cast<std::uint32_t>(step.count()), std::memory_order_relaxed);
+  void SetMedianUpdate(std::chrono::milliseconds update) {
+    median_update_ms_.store(static_cast<std::uint32_t>(update.count()), std::memory_order_relaxed);
   }
   [[nodiscard]] heartbeat::Progress Read();  // called by the heartbeat's thread
 
@@ -69,7 +69,7 @@ class HeartbeatShared {
   ProcessMemory memory_;
   std::atomic<std::uint64_t> place_{0};
   std::atomic<std::uint64_t> update_{0};
-  std::atomic<std::uint32_t> median_step_ms_{0};
+  std::atomic<std::uint32_t> median_update_ms_{0};
   std::atomic<std::int64_t> last_ran_ns_{0};  // steady clock; 0: never
   std::atomic<std::int64_t> stopped_ns_{0};
   mutable std::mutex mutex_;
@@ -100,7 +100,7 @@ class Heartbeat {
     shared_.SetPhase(phase, update, micro_step);
   }
   // Sets the median time of this rank's last updates, which defines "stuck".
-  void SetMedianStep(std::chrono::milliseconds step) { shared_.SetMedianStep(step); }
+  void SetMedianUpdate(std::chrono::milliseconds update) { shared_.SetMedianUpdate(update); }
 
   // Total time since Start() in which this process was stopped or had no core. Times below about a
   // tick are not detected. Thread-safe.

@@ -8,7 +8,7 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kStepsOfMedian = 15;
+constexpr std::size_t kUpdatesOfMedian = 15;
 
 }  // namespace
 
@@ -27,30 +27,31 @@ Result<std::unique_ptr<PeerWatch>> PeerWatch::Start(Communicator& comm,
     self->timer_ = std::make_unique<ExitTimer>(
         kExitTimeout, static_cast<int>(ErrorKind::kUnavailable), me + reason.message());
   };
-  GACCD_ASSIGN_OR_RETURN(watch->heart_,
+  GACCD_ASSIGN_OR_RETURN(watch->heartbeat_,
                          Heartbeat::Start(comm, {.silent_after = silent_after}, on_lost));
   return watch;
 }
 
 double PeerWatch::StoppedSinceLastCall() {
-  if (!heart_) return 0;
-  const std::chrono::nanoseconds stopped = heart_->StoppedTime();
+  if (!heartbeat_) return 0;
+  const std::chrono::nanoseconds stopped = heartbeat_->StoppedTime();
   const std::chrono::duration<double> since = stopped - stopped_taken_;
   stopped_taken_ = stopped;
   return since.count();
 }
 
 void PeerWatch::RecordUpdateTime(std::chrono::duration<double> time) {
-  if (!heart_) return;
-  if (last_steps_.size() < kStepsOfMedian) {
-    last_steps_.push_back(time.count());
+  if (!heartbeat_) return;
+  if (last_updates_s_.size() < kUpdatesOfMedian) {
+    last_updates_s_.push_back(time.count());
   } else {
-    last_steps_[next_step_++ % kStepsOfMedian] = time.count();
+    last_updates_s_[next_update_++ % kUpdatesOfMedian] = time.count();
   }
-  std::vector<double> sorted = last_steps_;
+  std::vector<double> sorted = last_updates_s_;
   const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
   std::nth_element(sorted.begin(), middle, sorted.end());
-  heart_->SetMedianStep(std::chrono::milliseconds(1 + static_cast<std::int64_t>(*middle * 1000)));
+  heartbeat_->SetMedianUpdate(
+      std::chrono::milliseconds(1 + static_cast<std::int64_t>(*middle * 1000)));
 }
 
 }  // namespace gaccd

@@ -28,7 +28,7 @@ class PeerWatch {
                                                   std::chrono::seconds silent_after);
 
   void SetPhase(heartbeat::Phase phase, std::uint64_t update, std::uint32_t micro_step = 0) {
-    if (heart_) heart_->SetPhase(phase, update, micro_step);
+    if (heartbeat_) heartbeat_->SetPhase(phase, update, micro_step);
   }
   // Sets the duration of the last update; the median of recent ones defines what is slow.
   void RecordUpdateTime(std::chrono::duration<double> time);
@@ -38,24 +38,24 @@ class PeerWatch {
 
   // Every rank calls it after the last collective of a successful run.
   void Goodbye() {
-    if (heart_) heart_->Goodbye();
+    if (heartbeat_) heartbeat_->Goodbye();
   }
 
   // Whether there is a heartbeat, which can find ranks lost.
-  [[nodiscard]] bool beats() const { return heart_ != nullptr; }
+  [[nodiscard]] bool beats() const { return heartbeat_ != nullptr; }
   [[nodiscard]] std::vector<heartbeat::LostRank> lost() const {
-    return heart_ ? heart_->lost() : std::vector<heartbeat::LostRank>();
+    return heartbeat_ ? heartbeat_->lost() : std::vector<heartbeat::LostRank>();
   }
-  [[nodiscard]] bool all_lost_known() const { return heart_ && heart_->all_lost_known(); }
+  [[nodiscard]] bool all_lost_known() const { return heartbeat_ && heartbeat_->all_lost_known(); }
 
  private:
   PeerWatch() = default;
 
-  std::vector<double> last_steps_;  // seconds, a ring
-  std::size_t next_step_ = 0;
+  std::vector<double> last_updates_s_;  // a ring
+  std::size_t next_update_ = 0;
   std::chrono::nanoseconds stopped_taken_{0};
   std::unique_ptr<ExitTimer> timer_;  // written by the heartbeat's thread, which ends before it
-  std::unique_ptr<Heartbeat> heart_;
+  std::unique_ptr<Heartbeat> heartbeat_;
 };
 
 }  // namespace gaccd

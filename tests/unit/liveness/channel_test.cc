@@ -147,7 +147,7 @@ TEST(Heartbeat, AllSimultaneousEndsAreReported) {
 
 TEST(Heartbeat, WaitingRanksNameStuckRank) {
   ExpectLoss(3, 1, Absence::kStalled, kOptions, kLong, [](Heartbeat& heart, int rank) {
-    heart.SetMedianStep(milliseconds(20));
+    heart.SetMedianUpdate(milliseconds(20));
     heart.SetPhase(rank == 1 ? Phase::kCompute : Phase::kReduce, 5);
   });
 }

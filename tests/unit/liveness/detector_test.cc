@@ -107,8 +107,8 @@ TEST_F(DetectorTest, ReportsStuckRankAfterOwnDelay) {
   Watch(2);
   now_ += milliseconds(60'000);
   EXPECT_FALSE(detector_->Tick(now_));
-  progress(0) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 100};
-  progress(1) = {.phase = Phase::kCompute, .update = 7, .median_step_ms = 100};
+  progress(0) = {.phase = Phase::kReduce, .update = 7, .median_update_ms = 100};
+  progress(1) = {.phase = Phase::kCompute, .update = 7, .median_update_ms = 100};
   EXPECT_FALSE(Pass(milliseconds(4'900)));
   const auto lost = Pass(milliseconds(500));
   ASSERT_TRUE(lost);
@@ -132,7 +132,7 @@ TEST_F(DetectorTest, DoesNotCompareTwoRanks) {
 TEST_F(DetectorTest, ReportsRankStuckInCompute) {
   Watch(3);
   for (int rank = 0; rank < 3; ++rank) {
-    progress(rank) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 100};
+    progress(rank) = {.phase = Phase::kReduce, .update = 7, .median_update_ms = 100};
   }
   progress(2).phase = Phase::kCompute;
   EXPECT_FALSE(Pass(milliseconds(4'900)));
@@ -146,7 +146,7 @@ TEST_F(DetectorTest, ReportsRankStuckInCompute) {
 TEST_F(DetectorTest, SilentRankInComputeIsSilentNotStuck) {
   Watch(3);
   for (int rank = 0; rank < 3; ++rank) {
-    progress(rank) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 100};
+    progress(rank) = {.phase = Phase::kReduce, .update = 7, .median_update_ms = 100};
   }
   progress(2).phase = Phase::kCompute;
   EXPECT_FALSE(Pass(milliseconds(500)));
@@ -158,8 +158,8 @@ TEST_F(DetectorTest, SilentRankInComputeIsSilentNotStuck) {
 
 TEST_F(DetectorTest, SlowRankWithMicroStepsIsNotStuck) {
   Watch(2);
-  progress(0) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 100};
-  progress(1) = {.phase = Phase::kCompute, .update = 7, .median_step_ms = 100};
+  progress(0) = {.phase = Phase::kReduce, .update = 7, .median_update_ms = 100};
+  progress(1) = {.phase = Phase::kCompute, .update = 7, .median_update_ms = 100};
   for (int i = 0; i < 20; ++i) {
     ++progress(1).micro_step;
     EXPECT_FALSE(Pass(milliseconds(4'000)));
@@ -168,16 +168,16 @@ TEST_F(DetectorTest, SlowRankWithMicroStepsIsNotStuck) {
 
 TEST_F(DetectorTest, LongStepsExtendLimit) {
   Watch(2);
-  progress(0) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 2'000};
-  progress(1) = {.phase = Phase::kCompute, .update = 7, .median_step_ms = 2'000};
+  progress(0) = {.phase = Phase::kReduce, .update = 7, .median_update_ms = 2'000};
+  progress(1) = {.phase = Phase::kCompute, .update = 7, .median_update_ms = 2'000};
   EXPECT_FALSE(Pass(milliseconds(19'000)));
   EXPECT_TRUE(Pass(milliseconds(2'000)));
 }
 
 TEST_F(DetectorTest, ReportsNoneStuckWithoutACore) {
   Watch(2);
-  progress(0) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 100};
-  progress(1) = {.phase = Phase::kCompute, .update = 7, .median_step_ms = 100};
+  progress(0) = {.phase = Phase::kReduce, .update = 7, .median_update_ms = 100};
+  progress(1) = {.phase = Phase::kCompute, .update = 7, .median_update_ms = 100};
   for (int i = 0; i < 60; ++i) {
     progress(1).starved_ms += 950;
     EXPECT_FALSE(Pass(milliseconds(1'000)));
@@ -187,9 +187,9 @@ TEST_F(DetectorTest, ReportsNoneStuckWithoutACore) {
 TEST_F(DetectorTest, ReportsRankStuckInEvaluation) {
   Watch(3);
   for (const int rank : {0, 1}) {
-    progress(rank) = {.phase = Phase::kReduce, .update = 8, .median_step_ms = 100};
+    progress(rank) = {.phase = Phase::kReduce, .update = 8, .median_update_ms = 100};
   }
-  progress(2) = {.phase = Phase::kEvaluate, .update = 8, .median_step_ms = 100};
+  progress(2) = {.phase = Phase::kEvaluate, .update = 8, .median_update_ms = 100};
   EXPECT_FALSE(Pass(milliseconds(60'000))) << "its first batch may take long";
   for (progress(2).micro_step = 1; progress(2).micro_step < 20; ++progress(2).micro_step) {
     EXPECT_FALSE(Pass(milliseconds(4'000))) << "slow batches";
@@ -203,8 +203,8 @@ TEST_F(DetectorTest, ReportsRankStuckInEvaluation) {
 TEST_F(DetectorTest, AllowsLongLoadsAndSaves) {
   for (const Phase phase : {Phase::kLoad, Phase::kSave}) {
     Watch(2);
-    progress(0) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 100};
-    progress(1) = {.phase = phase, .micro_step = 3, .update = 7, .median_step_ms = 100};
+    progress(0) = {.phase = Phase::kReduce, .update = 7, .median_update_ms = 100};
+    progress(1) = {.phase = phase, .micro_step = 3, .update = 7, .median_update_ms = 100};
     EXPECT_FALSE(Pass(milliseconds(60'000))) << Name(phase);
   }
 }
@@ -213,7 +213,7 @@ TEST_F(DetectorTest, AllowsLongLoadsAndSaves) {
 TEST_F(DetectorTest, ReportsNoneStuckWhileARankLoads) {
   Watch(3);
   for (int rank = 0; rank < 3; ++rank) {
-    progress(rank) = {.phase = Phase::kCompute, .update = 7, .median_step_ms = 100};
+    progress(rank) = {.phase = Phase::kCompute, .update = 7, .median_update_ms = 100};
   }
   progress(0).phase = Phase::kReduce;
   progress(1).phase = Phase::kLoad;

@@ -31,7 +31,7 @@ Frame SomeFrame() {
           .progress = {.phase = Phase::kSave,
                        .micro_step = 12,
                        .update = 1ULL << 33,
-                       .median_step_ms = 1500,
+                       .median_update_ms = 1500,
                        .starved_ms = 77,
                        .memory_kib = 123'456'789},
           .absence = Absence::kSilent,
