@@ -22,7 +22,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/config/job.h"
 #include "daemon/config/revision.h"
-#include "daemon/engine/sample_ledger.h"
+#include "daemon/engine/sample_audit.h"
 #include "daemon/plan/plan.h"
 #include "daemon/tensor/flat_layout.h"
 

@@ -35,7 +35,7 @@
 #include "daemon/engine/divided_steps.h"
 #include "daemon/engine/engine_options.h"
 #include "daemon/engine/noise_scale.h"
-#include "daemon/engine/sample_ledger.h"
+#include "daemon/engine/sample_audit.h"
 #include "daemon/replica/model.h"
 
 namespace gaccd {

@@ -13,6 +13,16 @@
 namespace gaccd {
 namespace {
 
+// 1 / count: the weight of one prediction in an update of `count` predictions over all ranks.
+// kInternal for count < 1: an update without samples has no mean.
+Result<double> InverseCount(std::int64_t count) {
+  if (count < 1) {
+    return Status(ErrorKind::kInternal,
+                  StrCat("the mean of an update needs at least 1 sample, found ", count));
+  }
+  return 1.0 / static_cast<double>(count);
+}
+
 Status CheckFinite(double loss, bool gradient_finite, double divisor, bool any_split) {
   if (std::isinf(divisor)) {
     return {ErrorKind::kData,
@@ -262,10 +272,8 @@ Status Engine::Verdict(const InFlight& update) {
   const UpdateSums& sums = update.slot.page->sums;
   // A wrong count is reported first, as it explains a wrong result.
   if (verdict.counted == 0) {
-    SampleLedger ledger;
-    ledger.Add(update.counted);
-    GACCD_RETURN_IF_ERROR(
-        ledger.Audit(comm_, static_cast<std::int64_t>(sums.samples), update.settings.samples));
+    return SampleCountError(comm_, update.counted, static_cast<std::int64_t>(sums.samples),
+                            update.settings.samples);
   }
   if (verdict.finite == 0 && !options_.tolerate_nonfinite) {
     GACCD_RETURN_IF_ERROR(CheckFinite(sums.loss / sums.divisor, std::isfinite(verdict.norm),

@@ -11,7 +11,7 @@
 #include "daemon/checkpoint/lease.h"
 #include "daemon/checkpoint/load.h"
 #include "daemon/engine/engine.h"
-#include "daemon/engine/sample_ledger.h"
+#include "daemon/engine/sample_audit.h"
 #include "daemon/train/training.h"
 
 namespace gaccd {

@@ -83,6 +83,14 @@ TEST(EnginePhasesTest, WindowIsAccessibleOnlyInsideUpdate) {
   EXPECT_FALSE((*engine).PopResult(true).value().has_value()) << "it has not ended";
 }
 
+TEST(EnginePhasesTest, UpdateHasSamples) {
+  FakeEngine<> engine;
+  for (const std::int64_t samples : {0, -1}) {
+    EXPECT_THAT((*engine).Begin({.samples = samples}),
+                IsError(ErrorKind::kInternal, "at least 1 sample, found"));
+  }
+}
+
 TEST(EnginePhasesTest, BuffersHaveTheirSize) {
   FakeEngine<> engine({.lr = 1, .kind = SgdSpec{.momentum = 0.9}});
   const auto size = ModelOfFakes().layout().size();
