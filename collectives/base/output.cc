@@ -6,6 +6,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -88,11 +89,12 @@ Status CheckOutputFile(const std::string& path) {
   return target == path ? made.status() : Status(made.status()).WithContext(path);
 }
 
-Status CheckReplaces(const std::string& path, std::string_view start, std::string_view what) {
+Status CheckReplaces(const std::string& path, std::string_view mark, std::string_view what,
+                     std::size_t offset) {
   GACCD_ASSIGN_OR_RETURN(const std::string target, OutputTarget(path));
   if (!PathExists(target)) return Status::Ok();
-  GACCD_ASSIGN_OR_RETURN(const std::string found, ReadStart(target, start.size()));
-  if (found.empty() || found == start) return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(const std::string found, ReadStart(target, offset + mark.size()));
+  if (found.empty() || found.substr(std::min(offset, found.size())) == mark) return Status::Ok();
   return {ErrorKind::kIo, StrCat("'", path, "' exists and is not ", what, ": it is not replaced")};
 }
 

@@ -1,6 +1,7 @@
 // Output of verbs: standard output, and files named by users.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -28,9 +29,9 @@ Result<std::string> OutputTarget(const std::string& path);
 // Call it before a long computation.
 Status CheckOutputFile(const std::string& path);
 
-// Ok if no file is at `path`, or an empty one, or one that begins with `start`, as an earlier
-// output does. kIo for any other file, such as a job text: it may be the only copy. what: "a
-// report".
-Status CheckReplaces(const std::string& path, std::string_view start, std::string_view what);
+// Ok if no file is at `path`, or an empty one, or one with `mark` at `offset`, as an earlier output
+// has. kIo for any other file, such as a job text: it may be the only copy. what: "a report".
+Status CheckReplaces(const std::string& path, std::string_view mark, std::string_view what,
+                     std::size_t offset = 0);
 
 }  // namespace gaccd

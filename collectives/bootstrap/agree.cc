@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <map>
 #include <numeric>
 #include <span>
 #include <string>
@@ -110,13 +111,13 @@ Status CheckSameOnAllRanks(Communicator& comm, std::string_view what, std::strin
   for (auto record = all.begin(); record != all.end(); record += kRecord) {
     digests.emplace_back(record + 1, record + 1 + *record);
   }
+  std::map<std::string, std::int64_t> counts;
+  for (const std::string& one : digests) ++counts[one];
   const std::string* usual = &digests[0];
   for (const std::string& candidate : digests) {
-    if (std::ranges::count(digests, candidate) > std::ranges::count(digests, *usual)) {
-      usual = &candidate;
-    }
+    if (counts[candidate] > counts[*usual]) usual = &candidate;
   }
-  if (std::ranges::count(digests, *usual) == std::ssize(digests)) return Status::Ok();
+  if (counts.size() == 1) return Status::Ok();
   return {ErrorKind::kConfig, Differences(what, digests, *usual, comm.topology())};
 }
 

@@ -32,12 +32,6 @@ GpuHello MakeHello(const GpuFacts& gpu) {
   return hello;
 }
 
-Result<GpuFacts> ChooseOwn(const Result<std::vector<GpuFacts>>& found, const Topology& topology,
-                           bool allow_sharing) {
-  if (!found.ok()) return found.status();
-  return ChooseGpu(*found, topology, allow_sharing);
-}
-
 }  // namespace
 
 Result<GpuFacts> ChooseGpu(std::span<const GpuFacts> gpus, const Topology& topology,
@@ -73,10 +67,9 @@ std::string UnusedGpus(std::int64_t gpus, std::int64_t local_size) {
                 gpus, ", elsewhere --local-ranks=", gpus, "), or ask for fewer GPUs");
 }
 
-Result<GpuFacts> AssignGpu(Communicator& over, const Result<std::vector<GpuFacts>>& found,
-                           bool allow_sharing) {
+Result<GpuFacts> AssignGpu(Communicator& over, std::span<const GpuFacts> gpus, bool allow_sharing) {
   const Topology& topology = over.topology();
-  const Result<GpuFacts> chosen = ChooseOwn(found, topology, allow_sharing);
+  const Result<GpuFacts> chosen = ChooseGpu(gpus, topology, allow_sharing);
   GACCD_RETURN_IF_ERROR(AgreeOn(over, chosen.status()).status);
   const GpuHello mine = MakeHello(*chosen);
   const auto ranks = static_cast<std::size_t>(over.size());
@@ -86,13 +79,13 @@ Result<GpuFacts> AssignGpu(Communicator& over, const Result<std::vector<GpuFacts
       over.AllGather({&mine, sizeof(GpuHello), DType::kU8, MemoryKind::kHost}, counts,
                      {hellos.data(), ranks * sizeof(GpuHello), DType::kU8, MemoryKind::kHost}));
   if (allow_sharing) return chosen;
-  std::vector<GpuFacts> gpus(ranks);
+  std::vector<GpuFacts> of_ranks(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {
-    gpus[r].device = static_cast<int>(hellos[r].device);
-    gpus[r].uuid = hellos[r].uuid.data();
-    gpus[r].name = hellos[r].name.data();
+    of_ranks[r].device = static_cast<int>(hellos[r].device);
+    of_ranks[r].uuid = hellos[r].uuid.data();
+    of_ranks[r].name = hellos[r].name.data();
   }
-  GACCD_RETURN_IF_ERROR(CheckDistinctGpus(gpus, topology));
+  GACCD_RETURN_IF_ERROR(CheckDistinctGpus(of_ranks, topology));
   return chosen;
 }
 

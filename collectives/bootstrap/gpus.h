@@ -26,7 +26,7 @@ struct GpuFacts {
 Result<std::vector<GpuFacts>> FindGpus();
 
 // Assignment of GPUs to ranks, and a check that the choices of all ranks are compatible. Does not
-// use CUDA, so that it can be tested without: `found` is the result of FindGpus().
+// use CUDA, so that it can be tested without: `gpus` are those of FindGpus().
 
 // The GPU of this rank:
 //   visible GPUs           choice of local rank l of `local_size`
@@ -47,8 +47,7 @@ Result<GpuFacts> ChooseGpu(std::span<const GpuFacts> gpus, const Topology& topol
 
 // This rank's GPU: that of its local rank, or the only one if SLURM shows each task only its own.
 // Collective. kConfig on every rank, with ranks, hosts and GPUs: fewer GPUs than ranks on a node,
-// or one GPU for two ranks, unless `allow_sharing`; kUnavailable: a rank without a GPU.
-Result<GpuFacts> AssignGpu(Communicator& over, const Result<std::vector<GpuFacts>>& found,
-                           bool allow_sharing);
+// or one GPU for two ranks, unless `allow_sharing`. REQUIRES: gpus is not empty.
+Result<GpuFacts> AssignGpu(Communicator& over, std::span<const GpuFacts> gpus, bool allow_sharing);
 
 }  // namespace gaccd

@@ -8,7 +8,7 @@ CudaRows::CudaRows(const ContrastiveModel& model, const ReplicaOptions& sizes, c
     : model_(model),
       stream_(stream),
       rank_samples_(sizes.rank_samples),
-      micro_batch_(sizes.micro_batches.empty() ? 0 : *sizes.micro_batches.rbegin()) {}
+      micro_batch_(sizes.largest_micro_batch()) {}
 
 void CudaRows::AddMemory(DeviceMemory* memory) const {
   memory->Add("representations",

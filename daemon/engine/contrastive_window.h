@@ -42,7 +42,6 @@ class ContrastiveWindow {
 
   // Sums of this rank's samples, after ComputeContrastiveLoss().
   [[nodiscard]] const ContrastiveSums& sums() const { return sums_; }
-  [[nodiscard]] const ContrastiveModel& model() const { return model_; }
   // Upper limit of log t.
   [[nodiscard]] double max_log_scale() const;
 

@@ -18,7 +18,7 @@ Result<std::unique_ptr<CudaReduction>> CudaReduction::Create(
   GACCD_RETURN_IF_ERROR(reduction->Record(
       comm, {gradients, static_cast<std::size_t>(layout.size())}, control, options));
   // The last bucket is complete when the micro-step is.
-  if (options.overlap) reduction->marks_.resize(reduction->plan().buckets().size() - 1);
+  if (options.overlap) reduction->marks_.resize(reduction->plan_.buckets().size() - 1);
   for (CudaEvent& mark : reduction->marks_) {
     GACCD_ASSIGN_OR_RETURN(mark, CudaEvent::Create());
   }
@@ -61,11 +61,11 @@ std::size_t CudaReduction::PaddedElements(const Bucket& bucket) const {
 
 void CudaReduction::StartRecording() {
   missing_.clear();
-  for (const Bucket& bucket : plan().buckets()) missing_.push_back(bucket.gradients);
+  for (const Bucket& bucket : plan_.buckets()) missing_.push_back(bucket.gradients);
 }
 
 Status CudaReduction::Ready(std::size_t parameter) {
-  const std::size_t bucket = plan().bucket_of()[parameter];
+  const std::size_t bucket = plan_.bucket_of()[parameter];
   return --missing_[bucket] == 0 ? Mark(bucket) : Status::Ok();
 }
 

@@ -55,8 +55,6 @@ class CudaReduction {
   // Enqueues the sums. `computed` is recorded on compute() after the last micro-step.
   Status Enqueue(const CudaEvent& computed);
 
-  [[nodiscard]] const BucketPlan& plan() const { return plan_; }
-
  private:
   CudaReduction(CudaContext& context, UpdateGraph& graph, BucketPlan plan)
       : context_(context), graph_(graph), plan_(std::move(plan)) {}

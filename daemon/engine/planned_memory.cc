@@ -68,8 +68,7 @@ Result<EngineMemory> OnGpu(const Model& model, const EngineOptions& options) {
                        std::max<std::int64_t>(kInputSlotsOfGpu - batches, 0) * input_bytes;
   if (precision != Precision::kF32) bytes += Bytes(elements) / 2;
   if (const auto loss = model.contrastive()) {
-    const auto& sizes = options.replica.micro_batches;
-    const std::int64_t rows = options.replica.rank_samples + (sizes.empty() ? 0 : *sizes.rbegin());
+    const std::int64_t rows = options.replica.rank_samples + options.replica.largest_micro_batch();
     bytes += Bytes(2 * loss->width * rows);
   }
   return EngineMemory{.device_bytes = bytes, .kept_bytes = kept};

@@ -124,7 +124,7 @@ Result<DeviceChoice> ChooseDevice(Communicator& over, Device wanted, bool allow_
   }
   GACCD_ASSIGN_OR_RETURN(DeviceChoice choice, DecideDevice(wanted, ranks));
   if (choice.device == Device::kCuda) {
-    GACCD_ASSIGN_OR_RETURN(choice.gpu, AssignGpu(over, FindGpus(), allow_sharing));
+    GACCD_ASSIGN_OR_RETURN(choice.gpu, AssignGpu(over, mine.gpus, allow_sharing));
     choice.warning = UnusedGpus(std::ssize(mine.gpus), over.topology().local_size);
   }
   return choice;

@@ -116,7 +116,7 @@ class Recorder {
   ValueId SharedDropout(std::string_view where, const DropoutOptions& options, ValueId x);
   [[nodiscard]] bool training() const { return options_.training; }
   // Marks the end of a block of the model: the graph may be cut at this value, so that the block is
-  // recomputed in the backward (autograd/recompute.h).
+  // recomputed in the backward (autograd/passes.h).
   void EndBlock(ValueId value) { block_ends_.push_back(value); }
   // In forward order. REQUIRES: status() is ok.
   [[nodiscard]] const std::vector<ValueId>& block_ends() const { return block_ends_; }

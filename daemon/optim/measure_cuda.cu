@@ -156,12 +156,6 @@ Status JudgeParts(cudaStream_t stream, const double* squares, int parts, UpdateC
                 control);
 }
 
-Status MeasureGradient(cudaStream_t stream, const float* gradient, std::int64_t elements,
-                       UpdateControl* control, void* scratch) {
-  GACCD_RETURN_IF_ERROR(BlockSquares(stream, gradient, elements, control, SquaresIn(scratch)));
-  return JudgeSquares(stream, elements, control, scratch);
-}
-
 Status LimitParameter(cudaStream_t stream, const UpdateControl* control, float* parameter,
                       float most) {
   return Launch(LimitKernel, {1, kWarp}, stream, "limit of a parameter", control, parameter, most);

@@ -21,8 +21,6 @@ class RuleOptimizer final : public Optimizer {
                 std::optional<EmaSpec> ema)
       : Optimizer(std::move(ranges), state, ema), spec_(spec) {}
 
-  [[nodiscard]] std::string_view name() const override { return Rule::kName; }
-
   void Step(std::span<float> params, std::span<const float> gradient, double lr,
             float gradient_scale, const StepProgress& progress) override {
     ++updates_;

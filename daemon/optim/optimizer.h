@@ -15,7 +15,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -68,11 +67,9 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  [[nodiscard]] virtual std::string_view name() const = 0;  // "sgd", "adamw"
-
   // Performs one update. lr: the learning rate of this update, including warm-up and schedule.
   // Every gradient value is multiplied by gradient_scale (the clip factor; 1: not clipped). Reads
-  // and writes only values within ranges(). `progress`, if set, is called at least every kPiece
+  // and writes only values within the ranges. `progress`, if set, is called at least every kPiece
   // elements, while they are in the caches.
   // REQUIRES: params.size() == gradient.size(), the ranges are within; the buffers do not overlap.
   virtual void Step(std::span<float> params, std::span<const float> gradient, double lr,
@@ -85,7 +82,6 @@ class Optimizer {
   // Swaps parameters and averages. false: there are no averages (yet); nothing was changed.
   [[nodiscard]] bool ExchangeAverages(std::span<float> params);
 
-  [[nodiscard]] const OptimizerRanges& ranges() const { return ranges_; }
   // Updates done so far. A checkpoint saves this and state().
   [[nodiscard]] std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates) { updates_ = updates; }

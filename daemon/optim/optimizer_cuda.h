@@ -34,12 +34,10 @@ Status AddToSums(cudaStream_t stream, UpdateControl* control, const double* loss
 // the verdict from the norm, control->sums and control->inputs. scratch: NormScratchBytes(elements)
 // bytes of GPU memory, zeroed before the first use.
 [[nodiscard]] std::size_t NormScratchBytes(std::int64_t elements);
-Status MeasureGradient(cudaStream_t stream, const float* gradient, std::int64_t elements,
-                       UpdateControl* control, void* scratch);
 
-// The same in two steps, so that ranks can share the first: the result does not depend on how they
-// divide the blocks. The sums are NaN after a step that made a parameter non-finite
-// (control->overflowed), which only its owner knows.
+// Ranks can share the first step: the result does not depend on how they divide the blocks. The
+// sums are NaN after a step that made a parameter non-finite (control->overflowed), which only its
+// owner knows.
 Status BlockSquares(cudaStream_t stream, const float* gradient, std::int64_t elements,
                     const UpdateControl* control, double* squares);
 // Computes the verdict from the sums of all blocks, which are at SquaresIn(scratch). elements: of

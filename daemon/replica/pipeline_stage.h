@@ -32,7 +32,6 @@ struct PipelineStage {
   bool divides_backward = false;        // gradients of weights are a separate segment
 
   [[nodiscard]] std::size_t stages() const { return blocks.size(); }
-  [[nodiscard]] bool first() const { return stage == 0; }
   [[nodiscard]] bool last() const { return stage + 1 == stages(); }
   [[nodiscard]] const ShardPart& own() const { return parts[stage]; }
   [[nodiscard]] bool owns(const FlatEntry& entry) const {

@@ -48,13 +48,17 @@ struct ReplicaOptions {
   std::int64_t rank_samples = 0;
   // Pipeline stage: number of micro-batches whose activations are held at once.
   std::int64_t in_flight = 1;
-  // kBlocks: training graphs keep only the input of each block (autograd/recompute.h).
+  // kBlocks: training graphs keep only the input of each block (autograd/passes.h).
   Recompute recompute = Recompute::kNone;
   // Results must not depend on how micro-batches are split among ranks: sums over the update are
   // reproducible (tensor/reproducible_sum.h), and kernels do not depend on their number.
   bool any_split = false;
   // The Replica is only for planned_bytes(): it has no activations and cannot run.
   bool only_plan = false;
+
+  [[nodiscard]] std::int64_t largest_micro_batch() const {  // 0: none
+    return micro_batches.empty() ? 0 : *micro_batches.rbegin();
+  }
 };
 
 // A graph for one batch size.

@@ -67,7 +67,7 @@ Status Replica::PrepareGraphs() {
                       (options_.any_split ? 1 + kDoubleLimbs : 1) *
                       std::reduce(sums.begin(), sums.end());
   }
-  if (model_.stage()) GACCD_RETURN_IF_ERROR(PlanStage(options_, kept));
+  if (model_.stage()) PlanStage(options_, kept);
   if (options_.only_plan) return Status::Ok();
   allocation_error_ = AllocateActivations(kept);
   // A pipeline stage cannot divide its micro-batches: its neighbours expect these sizes.

@@ -146,7 +146,7 @@ class Replica {
   [[nodiscard]] static LossSums ReadSums(const PreparedGraph<TrainingGraph>& graph,
                                          std::int64_t samples);
   Status PrepareSegments(const ReplicaOptions& options);
-  Status PlanStage(const ReplicaOptions& options, std::int64_t kept);
+  void PlanStage(const ReplicaOptions& options, std::int64_t kept);
   [[nodiscard]] std::int64_t StageInputs(std::int64_t in_flight) const;
   Status PrepareStage(const ReplicaOptions& options);
   void ClearGradients();

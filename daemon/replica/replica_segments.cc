@@ -10,22 +10,13 @@
 
 namespace gaccd {
 
-namespace {
-
-std::int64_t LargestMicroBatch(const ReplicaOptions& options) {
-  return options.micro_batches.empty() ? 0 : *options.micro_batches.rbegin();
-}
-
-}  // namespace
-
 std::int64_t Replica::KeptBatchBytes(const ReplicaOptions& options) const {
-  return LargestMicroBatch(options) * SampleBytes(model_.sample());
+  return options.largest_micro_batch() * SampleBytes(model_.sample());
 }
 
 Status Replica::PrepareSegments(const ReplicaOptions& options) {
-  const std::int64_t most = LargestMicroBatch(options);
   for (std::int64_t i = 0; i < options.micro_steps_per_update; ++i) {
-    kept_.push_back({BatchMemory(model_.sample(), most), {}});
+    kept_.push_back({BatchMemory(model_.sample(), options.largest_micro_batch()), {}});
   }
   if (graphs_.all<TrainingGraph>().empty()) return Status::Ok();  // only evaluations
   const Executor& executor = *graphs_.all<TrainingGraph>().begin()->second.executor;

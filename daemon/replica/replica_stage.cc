@@ -49,7 +49,7 @@ std::int64_t Replica::StageInputs(std::int64_t in_flight) const {
   return in_flight + 1 + (model_.stage()->divides_backward ? in_flight : 1);
 }
 
-Status Replica::PlanStage(const ReplicaOptions& options, std::int64_t kept) {
+void Replica::PlanStage(const ReplicaOptions& options, std::int64_t kept) {
   graphs_.ForEach([this](const auto& graph) {
     if constexpr (requires { graph.ids.ends; }) {
       stage_input_bytes_ =
@@ -60,13 +60,11 @@ Status Replica::PlanStage(const ReplicaOptions& options, std::int64_t kept) {
   stage_input_bytes_ = (stage_input_bytes_ + kAlignment - 1) / kAlignment * kAlignment;
   kept_bytes_ = kept + options.in_flight * KeptBatchBytes(options) +
                 StageInputs(options.in_flight) * stage_input_bytes_;
-  return Status::Ok();
 }
 
 Status Replica::PrepareStage(const ReplicaOptions& options) {
-  const std::int64_t most = options.micro_batches.empty() ? 0 : *options.micro_batches.rbegin();
   for (std::int64_t i = 0; i < options.in_flight; ++i) {
-    kept_.push_back({BatchMemory(model_.sample(), most), {}});
+    kept_.push_back({BatchMemory(model_.sample(), options.largest_micro_batch()), {}});
   }
   GACCD_ASSIGN_OR_RETURN(
       stage_inputs_, HostBuffer::Allocate(static_cast<std::size_t>(StageInputs(options.in_flight) *

@@ -51,7 +51,7 @@ Result<std::unique_ptr<IndexSource>> BatchFeed::IndicesFrom(std::int64_t index) 
   GACCD_ASSIGN_OR_RETURN(TrainIndices indices,
                          TrainIndices::Make(order_, schedule_, plan_, rank_, index,
                                             work_.begin()->second.program.passes));
-  if (groups_by_length()) indices.GroupByLength(*data_);
+  if (!cuts_.empty()) indices.GroupByLength(*data_);
   if (any_load_) indices.AllowAnyLoad();
   return std::unique_ptr<IndexSource>(std::make_unique<TrainIndices>(std::move(indices)));
 }

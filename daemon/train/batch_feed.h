@@ -41,7 +41,6 @@ class BatchFeed {
   void PrepareForOtherLoads() { any_load_ = true; }
   // Sets another plan for the same batch, micro-batch and ranks; takes effect at the next Start().
   Status ChangePlan(const Plan& plan);
-  [[nodiscard]] bool groups_by_length() const { return !cuts_.empty(); }
 
   // Each size of an update has its own plan and program.
   [[nodiscard]] const Plan& PlanFor(const Update& update) const { return WorkFor(update).plan; }

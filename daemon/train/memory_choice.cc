@@ -60,31 +60,6 @@ MicroBatchSearch MakeSearch(const PlannedTraining& training) {
           .cost = ComputeUpdateCost(training.model)};
 }
 
-// Computes the need of a rank while all ranks wait for it.
-class OwnNeed {
- public:
-  OwnNeed(Communicator& comm, const PlannedTraining& training, Engine& engine,
-          const MemoryLimit& limit)
-      : comm_(comm), training_(training), engine_(engine), limit_(limit) {}
-
-  Result<MemoryNeed> operator()(const Plan& plan) const {
-    GACCD_ASSIGN_OR_RETURN(
-        const EngineMemory memory,
-        PlanRankMemory(training_, plan, comm_.rank(),
-                       [this](const ReplicaOptions& sizes) { return engine_.PlanMemory(sizes); }));
-    const bool on_gpu = memory.device_bytes > 0;
-    return MemoryNeed{
-        .bytes = on_gpu ? memory.device_bytes : memory.process_bytes + memory.host_bytes,
-        .limit = limit_.bytes};
-  }
-
- private:
-  Communicator& comm_;
-  const PlannedTraining& training_;
-  Engine& engine_;
-  const MemoryLimit& limit_;
-};
-
 // For a GPU with an existing `engine`.
 Result<MemoryLimit> OnGpu(Engine& engine, const std::optional<MemoryLimit>& asked) {
   GACCD_ASSIGN_OR_RETURN(const std::int64_t free, engine.FreeDeviceBytes());
@@ -104,8 +79,8 @@ UpdateCost ComputeUpdateCost(const Model& model) {
 Result<MemoryLimit> FindMemoryLimit(std::optional<std::int64_t> flag, Device device,
                                     std::int64_t ranks) {
   if (!flag) return OnCpu(ranks);
-  if (device != Device::kCuda) return MakeLimit(*flag, "--memory");
   MemoryLimit limit = MakeLimit(*flag, "--memory");
+  if (device != Device::kCuda) return limit;
   constexpr std::int64_t kTaken = kGpuLibraryBytes + DeviceMemory::kReserveBytes;
   limit.bytes = std::max<std::int64_t>(limit.bytes - kTaken, 0);
   limit.text += StrCat(", ", Megabytes(kTaken), " for libraries");
@@ -180,9 +155,17 @@ Result<ChosenPlan> ChooseForTraining(Communicator& comm, Communicator& device_co
     limit = *std::move(found);
   }
   const MicroBatchSearch search = MakeSearch(training);
-  GACCD_ASSIGN_OR_RETURN(
-      MicroBatchChoice choice,
-      ChooseOnRanks(comm, request, search, OwnNeed(comm, training, **engine, *limit)));
+  const auto find = [&](const Plan& plan) -> Result<MemoryNeed> {
+    const auto plan_engine = [&](const ReplicaOptions& replica) {
+      return (*engine)->PlanMemory(replica);
+    };
+    GACCD_ASSIGN_OR_RETURN(const EngineMemory need,
+                           PlanRankMemory(training, plan, comm.rank(), plan_engine));
+    const bool uses_gpu = need.device_bytes > 0;
+    return MemoryNeed{.bytes = uses_gpu ? need.device_bytes : need.process_bytes + need.host_bytes,
+                      .limit = limit->bytes};
+  };
+  GACCD_ASSIGN_OR_RETURN(MicroBatchChoice choice, ChooseOnRanks(comm, request, search, find));
   return ChosenPlan{std::move(choice), *std::move(limit)};
 }
 

@@ -1,7 +1,6 @@
 #include "daemon/weights/safetensors.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 #include <functional>
@@ -14,6 +13,7 @@
 #include "collectives/base/output.h"
 #include "collectives/base/strings.h"
 #include "daemon/tensor/float_types.h"
+#include "daemon/tensor/sample.h"
 #include "daemon/weights/safetensors_header.h"
 
 namespace gaccd {
@@ -36,8 +36,6 @@ constexpr std::string_view kFloat = "F32";
 constexpr std::string_view kBf16 = "BF16";
 constexpr std::string_view kFp16 = "F16";
 constexpr std::string_view kLong = "I64";
-
-constexpr std::int64_t kMaxCount = std::int64_t{1} << 24;  // f32 represents all integers up to it
 
 bool IsCount(std::string_view name, std::span<const std::int64_t> shape) {
   return shape.empty() && name.ends_with("num_batches_tracked");
@@ -165,9 +163,9 @@ Result<SafetensorsFile> Decode(const std::string& name, std::uint64_t size, cons
     if (entry.dtype == kLong && IsCount(entry.name, entry.shape)) {
       std::int64_t count = 0;
       GACCD_RETURN_IF_ERROR(read_at(begin, std::as_writable_bytes(std::span(&count, 1))));
-      if (count < 0 || count > kMaxCount) {
+      if (count < 0 || count > kLargestExactId) {
         return BadData(name, StrCat("tensor '", entry.name, "': expected a count from 0 to ",
-                                    kMaxCount, ", found ", count));
+                                    kLargestExactId, ", found ", count));
       }
       file.tensors.push_back({std::move(entry.name), {}, {static_cast<float>(count)}});
       continue;
@@ -225,8 +223,8 @@ Status WriteTo(const std::string& target, std::string_view header,
   for (const TensorView& tensor : tensors) {
     if (IsCount(tensor.name, tensor.shape)) {
       const float value = tensor.values[0];
-      const bool known = value >= 0 && value <= static_cast<float>(kMaxCount);
-      const std::int64_t count = known ? static_cast<std::int64_t>(value) : kMaxCount;
+      const bool known = value >= 0 && value <= static_cast<float>(kLargestExactId);
+      const std::int64_t count = known ? static_cast<std::int64_t>(value) : kLargestExactId;
       GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(&count, 1))));
       continue;
     }
@@ -287,16 +285,7 @@ Status WriteSafetensors(const std::string& path, std::span<const TensorView> ten
 
 Status CheckWeightsFile(const std::string& path) {
   GACCD_RETURN_IF_ERROR(CheckOutputFile(path));
-  constexpr std::size_t kStart = sizeof(std::uint64_t) + 1;
-  GACCD_ASSIGN_OR_RETURN(const std::string target, OutputTarget(path));
-  if (!PathExists(target)) return Status::Ok();
-  GACCD_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(target));
-  std::array<std::byte, kStart> start{};
-  if (file.size() == 0) return Status::Ok();
-  if (file.size() >= kStart) GACCD_RETURN_IF_ERROR(file.ReadAt(0, start));
-  if (start.back() == std::byte{'{'}) return Status::Ok();
-  return {ErrorKind::kIo,
-          StrCat("'", path, "' is there and is no safetensors file: it is not replaced")};
+  return CheckReplaces(path, "{", "a safetensors file", kLengthBytes);
 }
 
 }  // namespace gaccd

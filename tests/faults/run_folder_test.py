@@ -218,7 +218,7 @@ class RunFolder(FolderCase):
         os.mkfifo(self.path("fifo"))
         os.symlink("file", self.path("link"))
         for target, text in (("fifo", "found a FIFO"), (".", "found a folder"),
-                             ("job.txtpb", "no safetensors file"), ("no/w", "no folder 'no'")):
+                             ("job.txtpb", "not a safetensors file"), ("no/w", "no folder 'no'")):
             self.train(74, ["--save-weights: ", target, text], "--save-weights=" + target)
         self.train(0, ["done"], "--save-weights=link")
         self.assertTrue(os.path.islink(self.path("link")))

@@ -122,7 +122,8 @@ Result<std::int64_t> MiBTaken(Communicator& over, int device) {
 Status RunOn(Communicator& over, const Arguments& arguments) {
   NcclOptions options = arguments.nccl;
   options.gpu_sharing = arguments.share;
-  GACCD_ASSIGN_OR_RETURN(const GpuFacts gpu, AssignGpu(over, FindGpus(), arguments.share));
+  GACCD_ASSIGN_OR_RETURN(const std::vector<GpuFacts> gpus, FindGpus());
+  GACCD_ASSIGN_OR_RETURN(const GpuFacts gpu, AssignGpu(over, gpus, arguments.share));
   options.device = gpu.device;
   GACCD_ASSIGN_OR_RETURN(const std::int64_t before, MiBTaken(over, gpu.device));
   const auto start = std::chrono::steady_clock::now();

@@ -38,7 +38,6 @@ class Deadline {
     return Share(kNamingShare - kWaitShare);
   }
 
-  [[nodiscard]] Millis bound() const { return bound_; }
   // For waits on a condition variable; includes the pauses so far.
   [[nodiscard]] Clock::time_point late_at() const { return start_ + Share(kWaitShare); }
   // Duration of this operation without pauses.

@@ -152,12 +152,7 @@ Status WritePng(const Image& image, const std::string& path) {
 }
 
 Status CheckReplacesPng(const std::string& path) {
-  GACCD_ASSIGN_OR_RETURN(const std::string target, OutputTarget(path));
-  if (!PathExists(target)) return Status::Ok();
-  GACCD_ASSIGN_OR_RETURN(const std::string found, ReadStart(target, kHeaderBytes + kMark.size()));
-  if (found.empty() || found.substr(std::min(kHeaderBytes, found.size())) == kMark) return {};
-  return {ErrorKind::kIo,
-          StrCat("'", path, "' exists and is not an image that gaccd wrote: it is not replaced")};
+  return CheckReplaces(path, kMark, "an image that gaccd wrote", kHeaderBytes);
 }
 
 }  // namespace gaccd

@@ -45,6 +45,8 @@ TEST_F(OutputFileTest, ReplacesOnlyEarlierOutput) {
   EXPECT_TRUE(CheckReplaces(Path("empty"), "<!doctype", "a report").ok());
   ASSERT_TRUE(ReplaceFile(Path("old"), "<!doctype html>", false).ok());
   EXPECT_TRUE(CheckReplaces(Path("old"), "<!doctype", "a report").ok());
+  EXPECT_TRUE(CheckReplaces(Path("old"), "html", "a report", 10).ok());
+  EXPECT_THAT(CheckReplaces(Path("old"), "html", "a report", 15), HasKind(ErrorKind::kIo));
   ASSERT_TRUE(ReplaceFile(Path("job"), "name:", false).ok());
   EXPECT_THAT(CheckReplaces(Path("job"), "<!doctype", "a report"),
               IsError(ErrorKind::kIo, "'" + Path("job") + "' exists and is not a report"));

@@ -40,10 +40,11 @@ TEST(Gpus, ReportsWhyThereIsNone) {
 
 TEST(Gpus, RefusesOneForTwoRanksUnlessShared) {
   standin::Reset({.devices = 1});
-  ExpectOk(RunThreadRanks(2, {}, [](Communicator& over) {
-    EXPECT_THAT(AssignGpu(over, FindGpus(), /*allow_sharing=*/false),
+  const std::vector<GpuFacts> gpus = ValueOrThrow(FindGpus());
+  ExpectOk(RunThreadRanks(2, {}, [&gpus](Communicator& over) {
+    EXPECT_THAT(AssignGpu(over, gpus, /*allow_sharing=*/false),
                 IsError(ErrorKind::kConfig, "rank 0 on node0 and rank 1 on node0"));
-    const auto shared = AssignGpu(over, FindGpus(), /*allow_sharing=*/true);
+    const auto shared = AssignGpu(over, gpus, /*allow_sharing=*/true);
     EXPECT_TRUE(shared.ok());
     return shared.status();
   }));

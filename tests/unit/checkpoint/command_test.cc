@@ -466,7 +466,7 @@ TEST_F(CkptCommandTest, ExportWritesOnlyToWeightsFile) {
   EXPECT_THAT(refusal(missing), HasSubstr("'" + missing + "': there is no folder"));
   const std::string job = folder_.path() + "/job.txtpb";
   ASSERT_TRUE(ReplaceFile(job, "name: \"run\"", false).ok());
-  EXPECT_THAT(refusal(job), HasSubstr("is no safetensors file"));
+  EXPECT_THAT(refusal(job), HasSubstr("is not a safetensors file"));
   const std::string link = folder_.path() + "/link";
   std::filesystem::create_symlink("w.safetensors", link);
   for (int i = 0; i < 2; ++i) {

@@ -25,6 +25,13 @@ OptimizerRanges RangesOr(const OptimizerRanges* groups, std::size_t n) {
   return groups != nullptr ? *groups : OptimizerRanges::One(static_cast<std::int64_t>(n));
 }
 
+void Measure(cudaStream_t stream, const GpuArray<float>& gradient, std::size_t size,
+             UpdateControl* control, void* scratch) {
+  const auto elements = static_cast<std::int64_t>(size);
+  EXPECT_OK(BlockSquares(stream, gradient.data(), elements, control, SquaresIn(scratch)));
+  EXPECT_OK(JudgeSquares(stream, elements, control, scratch));
+}
+
 // Everything that an update on the GPU works on. copy_type kF32: there is no copy.
 struct Bench {
   Bench(const OptimizerSpec& spec, std::size_t n, DType copy_type,
@@ -60,8 +67,7 @@ struct Bench {
     CopyToGpu(control.data(), &host, sizeof(host));
     const GpuArray<double> loss_sum(std::vector<double>{loss});
     EXPECT_OK(AddToSums(stream.get(), control.data(), loss_sum.data(), nullptr, samples, true));
-    EXPECT_OK(MeasureGradient(stream.get(), gradient.data(), static_cast<std::int64_t>(elements),
-                              control.data(), scratch.data()));
+    Measure(stream.get(), gradient, elements, control.data(), scratch.data());
     EXPECT_OK(optimizer->Step(stream.get(), control.data()));
     EXPECT_OK(optimizer->Average(stream.get(), control.data()));
     EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
@@ -294,8 +300,7 @@ TEST_F(MeasureCuda, IncludesEveryValueOfLargeGradient) {
   const GpuArray<char> scratch(NormScratchBytes(std::ssize(large)));
   const auto measure = [&] {
     const GpuArray<float> gradient(large);
-    EXPECT_OK(MeasureGradient(bench_.stream.get(), gradient.data(), std::ssize(large),
-                              bench_.control.data(), scratch.data()));
+    Measure(bench_.stream.get(), gradient, large.size(), bench_.control.data(), scratch.data());
     return bench_.control.Value().verdict;
   };
   const double norm = std::sqrt(SumOfSquares(large));

@@ -120,11 +120,14 @@ class NormCase final : public GpuCase {
       : stream_(std::move(stream)), memory_(std::move(memory)), elements_(elements) {}
 
   Result<double> Run() override {
-    GACCD_ASSIGN_OR_RETURN(const double seconds, MedianSeconds(stream_.get(), kRepeats, [&] {
-                             return MeasureGradient(stream_.get(), memory_.gradient.as<float>(),
-                                                    elements_, memory_.control.as<UpdateControl>(),
-                                                    memory_.scratch.data());
-                           }));
+    const auto measure = [this]() -> Status {
+      auto* const out = memory_.control.as<UpdateControl>();
+      void* const scratch = memory_.scratch.data();
+      GACCD_RETURN_IF_ERROR(BlockSquares(stream_.get(), memory_.gradient.as<float>(), elements_,
+                                         out, SquaresIn(scratch)));
+      return JudgeSquares(stream_.get(), elements_, out, scratch);
+    };
+    GACCD_ASSIGN_OR_RETURN(const double seconds, MedianSeconds(stream_.get(), kRepeats, measure));
     GACCD_ASSIGN_OR_RETURN(const UpdateControl control,
                            Read<UpdateControl>(memory_.control.data()));
     norm_ = control.verdict.norm;
