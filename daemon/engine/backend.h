@@ -120,9 +120,9 @@ class Backend {
   // Collective: sums gradients, sums and control words over all ranks. Records kComputed before and
   // kReduced after it.
   virtual Status Reduce(const UpdateSlot& slot) = 0;
-  // Calls JudgeUpdate() with the reduced gradient.
+  // Calls DecideUpdate() with the reduced gradient.
   virtual Status Measure() = 0;
-  // Step, limit and parameter averages, unless the verdict rejects the update; then
+  // Step, limit and parameter averages, unless the decision rejects the update; then
   // ParametersChanged().
   virtual Status Optimize(const ParameterLimit* limit) = 0;
   // Records kEnd; copies the results to the page.

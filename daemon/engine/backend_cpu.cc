@@ -267,17 +267,17 @@ Status CpuBackend::Measure() {
   GACCD_ASSIGN_OR_RETURN(const double squares, SumSquares());
   // An update that would make the running statistics non-finite is not finite.
   const bool finite = replica_->RunningStatisticsStayFinite();
-  JudgeUpdate(finite ? squares : NAN, control_);
+  DecideUpdate(finite ? squares : NAN, control_);
   return Status::Ok();
 }
 
 Status CpuBackend::Optimize(const ParameterLimit* limit) {
-  if (control_->verdict.idle != 0) return Status::Ok();
+  if (control_->decision.idle != 0) return Status::Ok();
   StepProgress progress;
   if (!shards_ && !pipeline_)
     progress = [this](std::int64_t end) { replica_->ParametersChangedUpTo(end); };
   optimizer_->Step(Own(replica_->parameters()), Own(replica_->gradients()), lr_,
-                   control_->verdict.gradient_scale, progress);
+                   control_->decision.gradient_scale, progress);
   control_->overflowed = optimizer_->overflowed() ? 1 : 0;
   if (limit != nullptr) {
     float& value = parameter(limit->element);

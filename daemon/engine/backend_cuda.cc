@@ -164,8 +164,8 @@ Status CudaBackend::Measure() {
     GACCD_RETURN_IF_ERROR(
         BlockSquares(compute, gradients_, divided().elements, control(), SquaresIn(scratch)));
   }
-  if (pipeline_ != nullptr) return pipeline_->Judge(control(), scratch, compute);
-  return JudgeSquares(compute, divided().elements, control(), scratch);
+  if (pipeline_ != nullptr) return pipeline_->Decide(control(), scratch, compute);
+  return DecideFromSquares(compute, divided().elements, control(), scratch);
 }
 
 Status CudaBackend::Optimize(const ParameterLimit* limit) {
@@ -177,11 +177,11 @@ Status CudaBackend::Optimize(const ParameterLimit* limit) {
   }
   GACCD_RETURN_IF_ERROR(optimizer_->Average(stream, control()));
   if (pipeline_ != nullptr) return SharedParametersChanged();
-  GACCD_RETURN_IF_ERROR(replica_->AddToRunningStatistics(&control()->verdict.idle));
+  GACCD_RETURN_IF_ERROR(replica_->AddToRunningStatistics(&control()->decision.idle));
   return shards_ != nullptr ? OwnParametersChanged() : Status::Ok();
 }
 
-// Also if the verdict is idle, which the host does not know: then the values are unchanged.
+// Also if the decision is idle, which the host does not know: then the values are unchanged.
 Status CudaBackend::OwnParametersChanged() {
   GACCD_RETURN_IF_ERROR(shards_->GatherParameters());
   return ParametersChanged();

@@ -220,7 +220,7 @@ class Engine final {
   Status EncodeRows(const BatchView& batch);
   Status ContrastiveLossOver(Communicator& comm);
   Status Accumulate(const BatchView& batch, MicroStepPosition place);
-  Status Verdict(const InFlight& update);
+  Status CheckDecision(const InFlight& update);
   Result<UpdateResult> MakeResult(const InFlight& update);
 
   Communicator& comm_;

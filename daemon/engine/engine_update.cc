@@ -249,16 +249,16 @@ Result<std::optional<UpdateResult>> Engine::PopResult(bool wait) {
   const InFlight& update = updates_[oldest_];
   GACCD_ASSIGN_OR_RETURN(const bool finished, backend_->Finished(update.slot, wait));
   if (!finished) return std::optional<UpdateResult>();
-  const UpdateVerdict& found = update.slot.page->verdict;
-  correction_ = found.correction;
+  const UpdateDecision& decision = update.slot.page->decision;
+  correction_ = decision.correction;
   overflowed_ = update.slot.page->overflowed != 0;
   // The device has changed nothing in this update; after an error, nothing in later ones either.
-  if (found.idle != 0) backend_->set_updates(update.optimizer_updates);
-  if (Status verdict = Verdict(update); !verdict.ok()) {
+  if (decision.idle != 0) backend_->set_updates(update.optimizer_updates);
+  if (Status error = CheckDecision(update); !error.ok()) {
     // Probe() uses the settings of this update, not those of one enqueued after it.
     loss_scale_ = update.settings.loss_scale;
     GACCD_RETURN_IF_ERROR(backend_->SetInputs(update.slot));
-    return verdict;
+    return error;
   }
   GACCD_ASSIGN_OR_RETURN(const UpdateResult result, MakeResult(update));
   oldest_ = (oldest_ + 1) % updates_.size();
@@ -266,24 +266,24 @@ Result<std::optional<UpdateResult>> Engine::PopResult(bool wait) {
   return std::optional(result);
 }
 
-// All ranks have the same sums, so all reach the same verdict on the same update.
-Status Engine::Verdict(const InFlight& update) {
-  const UpdateVerdict& verdict = update.slot.page->verdict;
+// All ranks have the same sums, so all reach the same decision on the same update.
+Status Engine::CheckDecision(const InFlight& update) {
+  const UpdateDecision& decision = update.slot.page->decision;
   const UpdateSums& sums = update.slot.page->sums;
   // A wrong count is reported first, as it explains a wrong result.
-  if (verdict.counted == 0) {
+  if (decision.counted == 0) {
     return SampleCountError(comm_, update.counted, static_cast<std::int64_t>(sums.samples),
                             update.settings.samples);
   }
-  if (verdict.finite == 0 && !options_.tolerate_nonfinite) {
-    GACCD_RETURN_IF_ERROR(CheckFinite(sums.loss / sums.divisor, std::isfinite(verdict.norm),
+  if (decision.finite == 0 && !options_.tolerate_nonfinite) {
+    GACCD_RETURN_IF_ERROR(CheckFinite(sums.loss / sums.divisor, std::isfinite(decision.norm),
                                       sums.divisor,
-                                      options_.replica.any_split && !std::isfinite(verdict.norm)));
+                                      options_.replica.any_split && !std::isfinite(decision.norm)));
   }
-  if (verdict.stopped == 0) return Status::Ok();
+  if (decision.stopped == 0) return Status::Ok();
   return {ErrorKind::kInternal,
-          StrCat("the device stopped: sample count correct: ", verdict.counted, ", finite: ",
-                 verdict.finite, ", loss sum ", sums.loss, ", gradient norm ", verdict.norm)};
+          StrCat("the device stopped: sample count correct: ", decision.counted, ", finite: ",
+                 decision.finite, ", loss sum ", sums.loss, ", gradient norm ", decision.norm)};
 }
 
 Result<UpdateResult> Engine::MakeResult(const InFlight& update) {
@@ -291,13 +291,13 @@ Result<UpdateResult> Engine::MakeResult(const InFlight& update) {
   UpdateResult result{.samples = update.settings.samples,
                       .divisor = page.sums.divisor,
                       .loss = page.sums.loss / page.sums.divisor,
-                      .grad_norm = page.verdict.norm,
-                      .finite = page.verdict.finite != 0,
+                      .grad_norm = page.decision.norm,
+                      .finite = page.decision.finite != 0,
                       .control_words = update.slot.control_words};
   if (result.finite && update.settings.measure_noise) {
-    const double correction = page.verdict.correction;
+    const double correction = page.decision.correction;
     result.noise =
-        EstimateNoise(page.verdict.norm, page.sums.squares_per_sample * correction * correction,
+        EstimateNoise(page.decision.norm, page.sums.squares_per_sample * correction * correction,
                       std::llround(page.sums.ranks), result.samples);
   }
   const auto seconds = [&](UpdateMark from, UpdateMark to) {

@@ -121,11 +121,11 @@ Status CudaPipeline::RecordReduce(UpdateGraph& graph, float* gradients, const Sh
 }
 
 // Gathered and added in the order of the stages: the same bits on all ranks of all pipelines.
-Status CudaPipeline::Judge(UpdateControl* control, void* scratch, cudaStream_t stream) {
+Status CudaPipeline::Decide(UpdateControl* control, void* scratch, cudaStream_t stream) {
   double* const own = squares_.as<double>() + stage_.stage;
   GACCD_RETURN_IF_ERROR(SumSquares(stream, stage_.own().elements, control, own, scratch));
   GACCD_RETURN_IF_ERROR(graph_->Run(gather_));
-  return JudgeParts(stream, squares_.as<double>(), static_cast<int>(stage_.stages()), control);
+  return DecideFromParts(stream, squares_.as<double>(), static_cast<int>(stage_.stages()), control);
 }
 
 // The rings first: their errors name the message that is waited for.

@@ -105,7 +105,7 @@ class CudaPipeline {
   // Collective: makes NCCL allocate its memory for every communicator of this. values:
   // places().size() f32 values in GPU memory, which are zero. shards: as for RecordReduce().
   Status ExchangeFirst(float* values, const ShardExchange* shards, cudaStream_t stream);
-  // Allocates the memory of the messages and of Judge(), whose gather on `stream` it records.
+  // Allocates the memory of the messages and of Decide(), whose gather on `stream` it records.
   Status Allocate(const StageRings& rings, UpdateGraph& graph, cudaStream_t stream);
 
   // The message of a micro-batch, see CudaMessageRing. Does nothing if this stage has no such
@@ -125,9 +125,9 @@ class CudaPipeline {
   Status RecordSendShared(UpdateGraph& graph, float* parameters, cudaStream_t stream) const {
     return exchange_->RecordSendShared(graph, Whole(parameters), {stream});
   }
-  // Calls JudgeUpdate() with the norm over all stages, computed from SquaresIn(scratch) of each
+  // Calls DecideUpdate() with the norm over all stages, computed from SquaresIn(scratch) of each
   // stage.
-  Status Judge(UpdateControl* control, void* scratch, cudaStream_t stream);
+  Status Decide(UpdateControl* control, void* scratch, cudaStream_t stream);
 
   // The first error of enqueued work. CancelPending() ends all of it (Communicator::CancelPending).
   Status Poll();

@@ -33,7 +33,7 @@ Status EnqueueStep(cudaStream_t stream, const OptimizerSpec& spec,
                    const CudaOptimizer::Buffers& buffers, const StepTiles& tiles,
                    std::int64_t trainable, UpdateControl* control);
 
-// `averages` has the layout of a state buffer. Does nothing if the verdict is idle.
+// `averages` has the layout of a state buffer. Does nothing if the decision is idle.
 Status EnqueueAverage(cudaStream_t stream, const CudaOptimizer::Buffers& buffers, float* averages,
                       const StepTiles& tiles, const UpdateControl* control);
 // Swaps parameters and averages, and updates the 16-bit copy of the parameters.

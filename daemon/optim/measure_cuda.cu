@@ -1,4 +1,4 @@
-// Kernels before and after the optimiser: sums of losses and counts, norm and verdict, conversion
+// Kernels before and after the optimiser: sums of losses and counts, norm and decision, conversion
 // of the weights.
 #include <algorithm>
 #include <cmath>
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kWarp)
 
 __global__ void __launch_bounds__(kWarp)
     LimitKernel(const UpdateControl* control, float* parameter, float most) {
-  if (threadIdx.x != 0 || control->verdict.idle != 0) return;
+  if (threadIdx.x != 0 || control->decision.idle != 0) return;
   if (*parameter > most) *parameter = most;
 }
 
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
   if (lane == 0 && first < elements) squares[block] = control->overflowed != 0 ? NAN : sum;
 }
 
-// The sum over the blocks, or if `total_of_part` is null the verdict from it.
+// The sum over the blocks, or if `total_of_part` is null the decision from it.
 __global__ void __launch_bounds__(kThreads)
     SumKernel(const double* squares, std::int64_t blocks, UpdateControl* control,
               double* total_of_part, unsigned* arrived, double* partials) {
@@ -82,17 +82,17 @@ __global__ void __launch_bounds__(kThreads)
     if (total_of_part != nullptr) {
       *total_of_part = total;
     } else {
-      JudgeUpdate(total, control);
+      DecideUpdate(total, control);
     }
   }
 }
 
 __global__ void __launch_bounds__(kWarp)
-    JudgePartsKernel(const double* squares, int parts, UpdateControl* control) {
+    DecideFromPartsKernel(const double* squares, int parts, UpdateControl* control) {
   if (threadIdx.x != 0) return;
   double total = 0;
   for (int part = 0; part < parts; ++part) total += squares[part];
-  JudgeUpdate(total, control);
+  DecideUpdate(total, control);
 }
 
 Status EnqueueSum(cudaStream_t stream, std::int64_t elements, UpdateControl* control,
@@ -141,8 +141,8 @@ Status BlockSquares(cudaStream_t stream, const float* gradient, std::int64_t ele
                 "squares of the gradient", gradient, elements, control, squares);
 }
 
-Status JudgeSquares(cudaStream_t stream, std::int64_t elements, UpdateControl* control,
-                    void* scratch) {
+Status DecideFromSquares(cudaStream_t stream, std::int64_t elements, UpdateControl* control,
+                         void* scratch) {
   return EnqueueSum(stream, elements, control, /*total_of_part=*/nullptr, scratch);
 }
 
@@ -151,8 +151,9 @@ Status SumSquares(cudaStream_t stream, std::int64_t elements, UpdateControl* con
   return EnqueueSum(stream, elements, control, sum, scratch);
 }
 
-Status JudgeParts(cudaStream_t stream, const double* squares, int parts, UpdateControl* control) {
-  return Launch(JudgePartsKernel, {1, kWarp}, stream, "verdict of an update", squares, parts,
+Status DecideFromParts(cudaStream_t stream, const double* squares, int parts,
+                       UpdateControl* control) {
+  return Launch(DecideFromPartsKernel, {1, kWarp}, stream, "verdict of an update", squares, parts,
                 control);
 }
 

@@ -1,4 +1,4 @@
-// The sum of squares of a gradient, whose root is the norm for clipping in JudgeUpdate().
+// The sum of squares of a gradient, whose root is the norm for clipping in DecideUpdate().
 #pragma once
 
 #include <span>

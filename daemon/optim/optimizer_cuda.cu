@@ -78,11 +78,11 @@ template <typename Rule>
 __device__ inline typename Rule::Factors MakeFactors(const UpdateControl& control, int group) {
   typename Rule::Factors f;
   memcpy(&f, &control.inputs.factors[group], sizeof f);
-  f.gradient_scale = control.verdict.gradient_scale;
+  f.gradient_scale = control.decision.gradient_scale;
   return f;
 }
 
-// second: the second state buffer. All loads are issued before the verdict is read: one memory
+// second: the second state buffer. All loads are issued before the decision is read: one memory
 // latency instead of two.
 template <typename Rule, typename Half>
 __global__ void __launch_bounds__(kStepThreads)
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kStepThreads)
   if constexpr (Rule::kStates > 0) LoadPart(first, StatePart(part), m);
   if constexpr (Rule::kStates > 1) LoadPart(second, StatePart(part), s);
   const auto f = MakeFactors<Rule>(*control, part.group);
-  if (control->verdict.idle != 0) return;
+  if (control->decision.idle != 0) return;
 #pragma unroll
   for (int v = 0; v < kWidth; ++v) {
     if constexpr (Rule::kStates == 0) Rule::Update(f, g[v], &p[v]);
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kStepThreads)
   float a[kWidth];
   LoadPart(params, part, p);
   LoadPart(averages, StatePart(part), a);
-  if (control->verdict.idle != 0) return;
+  if (control->decision.idle != 0) return;
 #pragma unroll
   for (int v = 0; v < kWidth; ++v) AddToAverage(control->inputs.average_rate, p[v], &a[v]);
   StorePart(averages, StatePart(part), a);

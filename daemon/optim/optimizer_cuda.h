@@ -31,8 +31,8 @@ Status AddToSums(cudaStream_t stream, UpdateControl* control, const double* loss
 
 // Norm and finite check of the reduced gradient, in double: the sum of squares of each block of
 // FlatLayout::kBlock elements, then their sum in an order that depends only on their number; then
-// the verdict from the norm, control->sums and control->inputs. scratch: NormScratchBytes(elements)
-// bytes of GPU memory, zeroed before the first use.
+// the decision from the norm, control->sums and control->inputs. scratch:
+// NormScratchBytes(elements) bytes of GPU memory, zeroed before the first use.
 [[nodiscard]] std::size_t NormScratchBytes(std::int64_t elements);
 
 // Ranks can share the first step: the result does not depend on how they divide the blocks. The
@@ -40,18 +40,19 @@ Status AddToSums(cudaStream_t stream, UpdateControl* control, const double* loss
 // owner knows.
 Status BlockSquares(cudaStream_t stream, const float* gradient, std::int64_t elements,
                     const UpdateControl* control, double* squares);
-// Computes the verdict from the sums of all blocks, which are at SquaresIn(scratch). elements: of
+// Computes the decision from the sums of all blocks, which are at SquaresIn(scratch). elements: of
 // the whole gradient.
-Status JudgeSquares(cudaStream_t stream, std::int64_t elements, UpdateControl* control,
-                    void* scratch);
+Status DecideFromSquares(cudaStream_t stream, std::int64_t elements, UpdateControl* control,
+                         void* scratch);
 [[nodiscard]] double* SquaresIn(void* scratch);
 
 // For ranks that have different parts of a model: SumSquares() writes the sum over this part's
-// blocks to *sum, without a verdict; JudgeParts() computes the verdict from the sums of all parts,
-// added in order.
+// blocks to *sum, without a decision; DecideFromParts() computes the decision from the sums of all
+// parts, added in order.
 Status SumSquares(cudaStream_t stream, std::int64_t elements, UpdateControl* control, double* sum,
                   void* scratch);
-Status JudgeParts(cudaStream_t stream, const double* squares, int parts, UpdateControl* control);
+Status DecideFromParts(cudaStream_t stream, const double* squares, int parts,
+                       UpdateControl* control);
 
 // After a step: *parameter = min(*parameter, most).
 Status LimitParameter(cudaStream_t stream, const UpdateControl* control, float* parameter,
@@ -83,7 +84,7 @@ class CudaOptimizer {
 
   // Writes the factors of the next update to `inputs`. Increments updates().
   void Prepare(double lr, UpdateInputs* inputs);
-  // One pass over all parameters; does nothing if the verdict is idle.
+  // One pass over all parameters; does nothing if the decision is idle.
   Status Step(cudaStream_t stream, UpdateControl* control);
   // See Optimizer. ExchangeAverages() also updates the 16-bit copy.
   Status Average(cudaStream_t stream, const UpdateControl* control);

@@ -2,8 +2,8 @@
 // memory, so that the host does not wait for a GPU inside an update. Each field has one writer:
 //   engine, before the first micro-step   inputs
 //   end of every micro-step               sums (summed over the ranks in the reduction)
-//   JudgeUpdate()                         verdict, which the optimiser follows
-//   optimiser                             overflowed, which the next verdict reads
+//   DecideUpdate()                        decision, which the optimiser follows
+//   optimiser                             overflowed, which the next decision reads
 // Plain data, the same on host and device. Control words that are summed over the ranks follow it.
 #pragma once
 
@@ -46,7 +46,7 @@ struct UpdateInputs {
   double effective_batch = 0;  // over all ranks
   double planned_divisor = 0;  // 1 / prediction_weight
   std::int64_t update = 0;     // number of the update since the start
-  // Factors of the optimiser's rule per group; gradient_scale is ignored, the verdict has it.
+  // Factors of the optimiser's rule per group; gradient_scale is ignored, the decision has it.
   GroupFactors factors[kMaxOptimizerGroups]{};
   // loss scale / N, N: number of predictions of the planned samples
   float prediction_weight = 0;
@@ -66,7 +66,7 @@ struct UpdateSums {
   double ranks = 0;
 };
 
-struct UpdateVerdict {
+struct UpdateDecision {
   double norm = 0;           // of the reduced gradient of the mean over D, before clipping
   double correction = 1;     // N/D divided by the loss scale
   float gradient_scale = 1;  // correction times the clip factor
@@ -80,7 +80,7 @@ struct UpdateVerdict {
 };
 
 struct UpdateControl {
-  UpdateVerdict verdict;
+  UpdateDecision decision;
   // Sticky: 1 from the first update on that made a parameter non-finite. No later update is finite
   // then. The loss alone may not show it: the ReLU of a matrix product can turn NaN into 0.
   std::int32_t overflowed = 0;
@@ -90,23 +90,23 @@ struct UpdateControl {
 static_assert(offsetof(UpdateControl, sums) + sizeof(UpdateSums) == sizeof(UpdateControl));
 static_assert(std::is_trivially_copyable_v<UpdateControl>);
 
-// The verdict on an update, the same on every device, from its inputs, its sums over all ranks and
+// The decision on an update, the same on every device, from its inputs, its sums over all ranks and
 // the sum of squares of its reduced gradient, which is finite exactly if all values are.
-GACCD_HOST_DEVICE inline void JudgeUpdate(double squares, UpdateControl* control) {
+GACCD_HOST_DEVICE inline void DecideUpdate(double squares, UpdateControl* control) {
   const UpdateInputs& inputs = control->inputs;
   const UpdateSums& sums = control->sums;
-  UpdateVerdict& verdict = control->verdict;
+  UpdateDecision& decision = control->decision;
   const bool finite = IsFinite(squares) && IsFinite(sums.loss / sums.divisor) && sums.divisor > 0 &&
                       IsFinite(sums.divisor) && control->overflowed == 0;
   const bool counted = sums.samples == inputs.effective_batch;
-  verdict.correction = DivisorCorrection(inputs.planned_divisor, sums.divisor);
-  verdict.norm = sqrt(squares) * verdict.correction;
-  const double clip = finite ? ClipFactor(verdict.norm, inputs.clip_norm) : 1.0;
-  verdict.gradient_scale = static_cast<float>(verdict.correction * clip);
-  verdict.finite = finite ? 1 : 0;
-  verdict.counted = counted ? 1 : 0;
-  if (!counted || (!finite && inputs.continue_if_nonfinite == 0)) verdict.stopped = 1;
-  verdict.idle = !finite || verdict.stopped != 0 ? 1 : 0;
+  decision.correction = DivisorCorrection(inputs.planned_divisor, sums.divisor);
+  decision.norm = sqrt(squares) * decision.correction;
+  const double clip = finite ? ClipFactor(decision.norm, inputs.clip_norm) : 1.0;
+  decision.gradient_scale = static_cast<float>(decision.correction * clip);
+  decision.finite = finite ? 1 : 0;
+  decision.counted = counted ? 1 : 0;
+  if (!counted || (!finite && inputs.continue_if_nonfinite == 0)) decision.stopped = 1;
+  decision.idle = !finite || decision.stopped != 0 ? 1 : 0;
 }
 
 }  // namespace gaccd

@@ -1,4 +1,4 @@
-// What an update is, whatever the device: the order of its phases, its verdict and its results,
+// What an update is, whatever the device: the order of its phases, its decision and its results,
 // over a backend that computes nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -131,11 +131,11 @@ TEST(EnginePhasesTest, AppliesDivisorToNormClipAndGradients) {
   const auto result = (*engine).PopResult(true).value();
   EXPECT_EQ(result->divisor, 10);
   EXPECT_EQ(result->grad_norm, 3 * 2.0 / 4);
-  EXPECT_EQ(engine->page.verdict.gradient_scale, 0.5F) << "not longer than clip_norm";
+  EXPECT_EQ(engine->page.decision.gradient_scale, 0.5F) << "not longer than clip_norm";
   calls[0].call = [](Engine& e) { return e.Begin({.samples = 20, .clip_norm = 0.75}); };
   ASSERT_TRUE(RunCalls(engine, calls).ok());
   EXPECT_EQ((*engine).PopResult(true).value()->grad_norm, 6);
-  EXPECT_EQ(engine->page.verdict.gradient_scale, 2.0F * 0.75F / 6);
+  EXPECT_EQ(engine->page.decision.gradient_scale, 2.0F * 0.75F / 6);
   std::vector<float> gradients(static_cast<std::size_t>(ModelOfFakes().layout().size()));
   ASSERT_TRUE((*engine).GetGradients(gradients).ok());
   EXPECT_EQ(gradients[3], 2 * FakeBackend::ElementValue(EngineBuffer::kGradients, 3));
@@ -147,10 +147,10 @@ TEST(EnginePhasesTest, NonFiniteUpdateChangesNothing) {
     engine->squares = squares;
     const auto result = ValueOrThrow(RunAndTake(engine));
     EXPECT_FALSE(result->finite);
-    EXPECT_EQ(engine->page.verdict.idle, 1);
+    EXPECT_EQ(engine->page.decision.idle, 1);
     engine->squares = 1;  // outlived
     EXPECT_TRUE(RunAndTake(engine).value()->finite);
-    EXPECT_EQ(engine->page.verdict.idle, 0);
+    EXPECT_EQ(engine->page.decision.idle, 0);
   }
 }
 
@@ -159,7 +159,7 @@ TEST(EnginePhasesTest, DetectsLostMicroBatch) {
   std::vector<NamedCall> calls = Phases();
   calls.erase(calls.begin() + 2);
   ASSERT_TRUE(RunCalls(engine, calls).ok());
-  EXPECT_EQ(engine->page.verdict.idle, 1);
+  EXPECT_EQ(engine->page.decision.idle, 1);
   EXPECT_THAT((*engine).PopResult(true),
               IsError(ErrorKind::kInternal, "the plan has 20 samples", "rank 0: 12"));
 }

@@ -1,4 +1,4 @@
-// The optimisers on the GPU against those of the CPU, to the last bit; norm, verdict and sums.
+// The optimisers on the GPU against those of the CPU, to the last bit; norm, decision and sums.
 #include "daemon/optim/optimizer_cuda.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ void Measure(cudaStream_t stream, const GpuArray<float>& gradient, std::size_t s
              UpdateControl* control, void* scratch) {
   const auto elements = static_cast<std::int64_t>(size);
   EXPECT_OK(BlockSquares(stream, gradient.data(), elements, control, SquaresIn(scratch)));
-  EXPECT_OK(JudgeSquares(stream, elements, control, scratch));
+  EXPECT_OK(DecideFromSquares(stream, elements, control, scratch));
 }
 
 // Everything that an update on the GPU works on. copy_type kF32: there is no copy.
@@ -96,14 +96,14 @@ TEST_P(OptimizerCuda, TenUpdatesAreBitIdenticalToCpu) {
     const double lr = named.spec.lr * static_cast<double>(update);
     const double clip = update % 2 == 0 ? 0.25 * std::sqrt(static_cast<double>(n)) : 0;
     bench.Update(g, lr, clip);
-    const UpdateVerdict verdict = bench.control.Value().verdict;
+    const UpdateDecision decision = bench.control.Value().decision;
     const double norm = std::sqrt(SumOfSquares(g));
-    EXPECT_NEAR(verdict.norm, norm, 1e-13 * norm);
-    EXPECT_EQ(verdict.gradient_scale, static_cast<float>(ClipFactor(verdict.norm, clip)));
-    EXPECT_EQ(verdict.finite, 1);
-    EXPECT_EQ(verdict.counted, 1);
-    EXPECT_EQ(verdict.stopped, 0);
-    cpu->Step(expected, g, lr, verdict.gradient_scale);
+    EXPECT_NEAR(decision.norm, norm, 1e-13 * norm);
+    EXPECT_EQ(decision.gradient_scale, static_cast<float>(ClipFactor(decision.norm, clip)));
+    EXPECT_EQ(decision.finite, 1);
+    EXPECT_EQ(decision.counted, 1);
+    EXPECT_EQ(decision.stopped, 0);
+    cpu->Step(expected, g, lr, decision.gradient_scale);
     cpu->Average(expected);
   }
   for (const bool exchanged : {false, true, false}) {
@@ -148,11 +148,11 @@ TEST_P(OptimizerCuda, ChangesNothingAfterStop) {
   std::vector<float> bad = good;
   bad.back() = std::numeric_limits<float>::quiet_NaN();
   bench.Update(bad, 0.1, 1);
-  EXPECT_EQ(bench.control.Value().verdict.finite, 0);
-  EXPECT_EQ(bench.control.Value().verdict.stopped, 1);
+  EXPECT_EQ(bench.control.Value().decision.finite, 0);
+  EXPECT_EQ(bench.control.Value().decision.stopped, 1);
   bench.Update(good, 0.1, 0);
-  EXPECT_EQ(bench.control.Value().verdict.finite, 1);
-  EXPECT_EQ(bench.control.Value().verdict.stopped, 1);  // sticky
+  EXPECT_EQ(bench.control.Value().decision.finite, 1);
+  EXPECT_EQ(bench.control.Value().decision.stopped, 1);  // sticky
   EXPECT_EQ(bench.parameters.Values(), parameters);
   EXPECT_EQ(bench.state.Values(), state);
 }
@@ -169,8 +169,8 @@ TEST_P(OptimizerCuda, SkipsNonFiniteUpdates) {
   for (const bool finite : {true, true, false, false, true}) {
     const std::int64_t updates = bench.optimizer->updates();
     bench.Update(finite ? good : bad, 0.1, 0, 1, 10, /*continue_if_nonfinite=*/true);
-    EXPECT_EQ(bench.control.Value().verdict.finite, finite ? 1 : 0);
-    EXPECT_EQ(bench.control.Value().verdict.stopped, 0);
+    EXPECT_EQ(bench.control.Value().decision.finite, finite ? 1 : 0);
+    EXPECT_EQ(bench.control.Value().decision.stopped, 0);
     if (finite) {
       cpu->Step(expected, good, 0.1, 1);
       cpu->Average(expected);
@@ -184,7 +184,7 @@ TEST_P(OptimizerCuda, SkipsNonFiniteUpdates) {
   }
   bench.Update(good, 0.1, 0, 1, 9,
                /*continue_if_nonfinite=*/true);  // a wrong count is never outlived
-  EXPECT_EQ(bench.control.Value().verdict.stopped, 1);
+  EXPECT_EQ(bench.control.Value().decision.stopped, 1);
   EXPECT_EQ(bench.parameters.Values(), expected);
 }
 
@@ -197,13 +197,13 @@ TEST_P(OptimizerCuda, DetectsOverflowingParameters) {
   EXPECT_EQ(bench.control.Value().overflowed, 0);
   g.back() = 2;
   bench.Update(g, 3e38, 0);
-  EXPECT_EQ(bench.control.Value().verdict.finite, 1);
+  EXPECT_EQ(bench.control.Value().decision.finite, 1);
   EXPECT_EQ(bench.control.Value().overflowed, 1);
   for (int i = 0; i < 2; ++i) {
     bench.Update(std::vector<float>(n), 0.1, 0);
-    EXPECT_EQ(bench.control.Value().verdict.finite, 0);
-    EXPECT_EQ(bench.control.Value().verdict.stopped, 1);
-    EXPECT_TRUE(std::isnan(bench.control.Value().verdict.norm)) << "what other ranks see";
+    EXPECT_EQ(bench.control.Value().decision.finite, 0);
+    EXPECT_EQ(bench.control.Value().decision.stopped, 1);
+    EXPECT_TRUE(std::isnan(bench.control.Value().decision.norm)) << "what other ranks see";
   }
 }
 
@@ -284,13 +284,13 @@ TEST_F(MeasureCuda, DetectsNonFiniteValues) {
       std::vector<float> g = gradient_;
       g[place] = bad;
       bench.Update(g, 0.1, 1);
-      EXPECT_EQ(bench.control.Value().verdict.finite, 0) << place;
-      EXPECT_EQ(bench.control.Value().verdict.gradient_scale, 1.0F);
+      EXPECT_EQ(bench.control.Value().decision.finite, 0) << place;
+      EXPECT_EQ(bench.control.Value().decision.gradient_scale, 1.0F);
     }
   }
   bench_.Update(gradient_, 0.1, 1, std::numeric_limits<double>::infinity());
-  EXPECT_EQ(bench_.control.Value().verdict.finite, 0);
-  EXPECT_EQ(bench_.control.Value().verdict.stopped, 1);
+  EXPECT_EQ(bench_.control.Value().decision.finite, 0);
+  EXPECT_EQ(bench_.control.Value().decision.stopped, 1);
 }
 
 // More than all blocks take at once.
@@ -301,7 +301,7 @@ TEST_F(MeasureCuda, IncludesEveryValueOfLargeGradient) {
   const auto measure = [&] {
     const GpuArray<float> gradient(large);
     Measure(bench_.stream.get(), gradient, large.size(), bench_.control.data(), scratch.data());
-    return bench_.control.Value().verdict;
+    return bench_.control.Value().decision;
   };
   const double norm = std::sqrt(SumOfSquares(large));
   EXPECT_NEAR(measure().norm, norm, 1e-12 * norm);
@@ -311,18 +311,18 @@ TEST_F(MeasureCuda, IncludesEveryValueOfLargeGradient) {
 
 TEST_F(MeasureCuda, SquaresOfLargeFloatsDoNotOverflow) {
   bench_.Update(std::vector<float>(4097, 3e38F), 0, 0);
-  const UpdateVerdict verdict = bench_.control.Value().verdict;
-  EXPECT_EQ(verdict.finite, 1);
-  EXPECT_NEAR(verdict.norm / (static_cast<double>(3e38F) * std::sqrt(4097.0)), 1, 1e-12);
+  const UpdateDecision decision = bench_.control.Value().decision;
+  EXPECT_EQ(decision.finite, 1);
+  EXPECT_NEAR(decision.norm / (static_cast<double>(3e38F) * std::sqrt(4097.0)), 1, 1e-12);
 }
 
 TEST_F(MeasureCuda, WrongCountStops) {
   const std::vector<float> before = bench_.parameters.Values();
   bench_.Update(gradient_, 0.1, 0, 1, 9);
-  const UpdateVerdict verdict = bench_.control.Value().verdict;
-  EXPECT_EQ(verdict.finite, 1);
-  EXPECT_EQ(verdict.counted, 0);
-  EXPECT_EQ(verdict.stopped, 1);
+  const UpdateDecision decision = bench_.control.Value().decision;
+  EXPECT_EQ(decision.finite, 1);
+  EXPECT_EQ(decision.counted, 0);
+  EXPECT_EQ(decision.stopped, 1);
   EXPECT_EQ(bench_.parameters.Values(), before);
 }
 
@@ -336,7 +336,7 @@ TEST(MeasureCudaOrder, NormIsDeterministic) {
     const auto norm = [&](int delay_us) {
       if (standin::SetDelays != nullptr) standin::SetDelays(seed, delay_us);
       bench.Update(gradient, 0, 0);
-      return bench.control.Value().verdict.norm;
+      return bench.control.Value().decision.norm;
     };
     const double late = norm(1);
     EXPECT_EQ(norm(0), late) << seed;
@@ -348,7 +348,7 @@ TEST(MeasureCudaParts, NormIsIndependentOfBlockDivision) {
   constexpr std::int64_t kElements = 300 * FlatLayout::kBlock + 37;  // the second step: two blocks
   Bench bench(kEveryOptimizer[0].spec, kElements, DType::kF32);
   bench.Update(RandomValues(7, kElements), 0, 0);
-  const double norm = bench.control.Value().verdict.norm;
+  const double norm = bench.control.Value().decision.norm;
   double* const squares = SquaresIn(bench.scratch.data());
   for (const std::int64_t blocks : {1, 150, 299, 300, 301}) {
     cudaStream_t stream = bench.stream.get();
@@ -358,8 +358,8 @@ TEST(MeasureCudaParts, NormIsIndependentOfBlockDivision) {
     EXPECT_OK(BlockSquares(stream, bench.gradient.data() + first, kElements - first, control,
                            squares + blocks));
     EXPECT_OK(BlockSquares(stream, bench.gradient.data(), first, control, squares));
-    EXPECT_OK(JudgeSquares(stream, kElements, control, bench.scratch.data()));
-    EXPECT_EQ(bench.control.Value().verdict.norm, norm) << blocks;
+    EXPECT_OK(DecideFromSquares(stream, kElements, control, bench.scratch.data()));
+    EXPECT_EQ(bench.control.Value().decision.norm, norm) << blocks;
   }
 }
 

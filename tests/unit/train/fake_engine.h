@@ -57,7 +57,7 @@ class FakeBackend : public Backend {
   }
   Status Reduce(const UpdateSlot&) override { return {}; }
   Status Measure() override {
-    JudgeUpdate(squares, &page);
+    DecideUpdate(squares, &page);
     return {};
   }
   Status Optimize(const ParameterLimit*) override { return {}; }

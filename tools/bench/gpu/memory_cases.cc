@@ -125,12 +125,12 @@ class NormCase final : public GpuCase {
       void* const scratch = memory_.scratch.data();
       GACCD_RETURN_IF_ERROR(BlockSquares(stream_.get(), memory_.gradient.as<float>(), elements_,
                                          out, SquaresIn(scratch)));
-      return JudgeSquares(stream_.get(), elements_, out, scratch);
+      return DecideFromSquares(stream_.get(), elements_, out, scratch);
     };
     GACCD_ASSIGN_OR_RETURN(const double seconds, MedianSeconds(stream_.get(), kRepeats, measure));
     GACCD_ASSIGN_OR_RETURN(const UpdateControl control,
                            Read<UpdateControl>(memory_.control.data()));
-    norm_ = control.verdict.norm;
+    norm_ = control.decision.norm;
     return seconds;
   }
   [[nodiscard]] double bytes() const override { return 4.0 * static_cast<double>(elements_); }
