@@ -248,11 +248,11 @@ Result<double> CpuBackend::SumSquares() {
   double squares = 0;
   if (shards_) {
     BlockSquares(own, shards_->OwnSquares(squares_));
-    if (optimizer_->overflowed()) std::ranges::fill(shards_->OwnSquares(squares_), NAN);
+    if (optimizer_->parameters_not_finite()) std::ranges::fill(shards_->OwnSquares(squares_), NAN);
     GACCD_RETURN_IF_ERROR(graph_.Run(gather_squares_));
     squares = SumInOrder(squares_);
   } else {
-    squares = optimizer_->overflowed() ? NAN : SumOfSquares(own);
+    squares = optimizer_->parameters_not_finite() ? NAN : SumOfSquares(own);
   }
   if (!pipeline_) return squares;
   by_stage_[pipeline_->stage().stage] = squares;
@@ -278,7 +278,7 @@ Status CpuBackend::Optimize(const ParameterLimit* limit) {
     progress = [this](std::int64_t end) { replica_->ParametersChangedUpTo(end); };
   optimizer_->Step(Own(replica_->parameters()), Own(replica_->gradients()), lr_,
                    control_->decision.gradient_scale, progress);
-  control_->overflowed = optimizer_->overflowed() ? 1 : 0;
+  control_->parameters_not_finite = optimizer_->parameters_not_finite() ? 1 : 0;
   if (limit != nullptr) {
     float& value = parameter(limit->element);
     value = std::min(value, limit->most);

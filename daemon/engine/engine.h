@@ -158,7 +158,7 @@ class Engine final {
   Result<std::optional<UpdateResult>> PopResult(bool wait);
   // Whether an update has made a parameter that this rank updates non-finite, up to the result that
   // PopResult() returned last. Sticky: no later update is finite.
-  [[nodiscard]] bool overflowed() const { return overflowed_; }
+  [[nodiscard]] bool parameters_not_finite() const { return parameters_not_finite_; }
 
   // Forward and backward of one micro-batch alone, to locate non-finite values. Returns the sum of
   // its losses, or their divisor if that is not finite; the gradients are then its own, weighted as
@@ -238,7 +238,7 @@ class Engine final {
   double loss_scale_ = 1;  // of the update whose inputs are on the device
   // N/D divided by the loss scale, of the update whose result PopResult() returned last
   double correction_ = 1;
-  bool overflowed_ = false;
+  bool parameters_not_finite_ = false;
   std::chrono::steady_clock::time_point lap_ = std::chrono::steady_clock::now();
 };
 

@@ -251,7 +251,7 @@ Result<std::optional<UpdateResult>> Engine::PopResult(bool wait) {
   if (!finished) return std::optional<UpdateResult>();
   const UpdateDecision& decision = update.slot.page->decision;
   correction_ = decision.correction;
-  overflowed_ = update.slot.page->overflowed != 0;
+  parameters_not_finite_ = update.slot.page->parameters_not_finite != 0;
   // The device has changed nothing in this update; after an error, nothing in later ones either.
   if (decision.idle != 0) backend_->set_updates(update.optimizer_updates);
   if (Status error = CheckDecision(update); !error.ok()) {

@@ -35,7 +35,7 @@ class RuleOptimizer final : public Optimizer {
         const auto changed =
             params.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(n));
         Update(f, changed.size(), gradient.data() + first, changed.data(), state);
-        if (FirstNotFinite(changed) < changed.size()) overflowed_ = true;
+        if (FirstNotFinite(changed) < changed.size()) parameters_not_finite_ = true;
         if (progress) progress(first + n);
       }
     }

@@ -87,7 +87,7 @@ class Optimizer {
   void set_updates(std::int64_t updates) { updates_ = updates; }
   // Sticky: whether an update of this object made a parameter non-finite. The loss alone may not
   // show it: max(NaN, 0) of a ReLU can be 0.
-  [[nodiscard]] bool overflowed() const { return overflowed_; }
+  [[nodiscard]] bool parameters_not_finite() const { return parameters_not_finite_; }
   // StateElements() values: the first state buffer of all parameters, then the second one, then the
   // averages. Initially zero.
   [[nodiscard]] std::span<float> state() { return state_; }
@@ -98,7 +98,7 @@ class Optimizer {
 
   OptimizerRanges ranges_;
   std::int64_t updates_ = 0;
-  bool overflowed_ = false;
+  bool parameters_not_finite_ = false;
   std::span<float> state_;
 
  private:

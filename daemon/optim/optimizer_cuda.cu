@@ -71,7 +71,7 @@ __device__ inline void ReportOverflow(const float (&parameters)[kWidth], UpdateC
   bool finite = true;
 #pragma unroll
   for (int v = 0; v < kWidth; ++v) finite = finite && parameters[v] - parameters[v] == 0;
-  if (!finite) control->overflowed = 1;
+  if (!finite) control->parameters_not_finite = 1;
 }
 
 template <typename Rule>

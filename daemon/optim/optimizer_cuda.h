@@ -36,8 +36,8 @@ Status AddToSums(cudaStream_t stream, UpdateControl* control, const double* loss
 [[nodiscard]] std::size_t NormScratchBytes(std::int64_t elements);
 
 // Ranks can share the first step: the result does not depend on how they divide the blocks. The
-// sums are NaN after a step that made a parameter non-finite (control->overflowed), which only its
-// owner knows.
+// sums are NaN after a step that made a parameter non-finite, which only its owner knows
+// (control->parameters_not_finite).
 Status BlockSquares(cudaStream_t stream, const float* gradient, std::int64_t elements,
                     const UpdateControl* control, double* squares);
 // Computes the decision from the sums of all blocks, which are at SquaresIn(scratch). elements: of

@@ -3,7 +3,7 @@
 //   engine, before the first micro-step   inputs
 //   end of every micro-step               sums (summed over the ranks in the reduction)
 //   DecideUpdate()                        decision, which the optimiser follows
-//   optimiser                             overflowed, which the next decision reads
+//   optimiser                             parameters_not_finite, read by the next decision
 // Plain data, the same on host and device. Control words that are summed over the ranks follow it.
 #pragma once
 
@@ -83,7 +83,7 @@ struct UpdateControl {
   UpdateDecision decision;
   // Sticky: 1 from the first update on that made a parameter non-finite. No later update is finite
   // then. The loss alone may not show it: the ReLU of a matrix product can turn NaN into 0.
-  std::int32_t overflowed = 0;
+  std::int32_t parameters_not_finite = 0;
   UpdateInputs inputs;
   UpdateSums sums;  // last, so that one reduction covers it and the words after it
 };
@@ -97,7 +97,7 @@ GACCD_HOST_DEVICE inline void DecideUpdate(double squares, UpdateControl* contro
   const UpdateSums& sums = control->sums;
   UpdateDecision& decision = control->decision;
   const bool finite = IsFinite(squares) && IsFinite(sums.loss / sums.divisor) && sums.divisor > 0 &&
-                      IsFinite(sums.divisor) && control->overflowed == 0;
+                      IsFinite(sums.divisor) && control->parameters_not_finite == 0;
   const bool counted = sums.samples == inputs.effective_batch;
   decision.correction = DivisorCorrection(inputs.planned_divisor, sums.divisor);
   decision.norm = sqrt(squares) * decision.correction;

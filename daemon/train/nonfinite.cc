@@ -124,7 +124,7 @@ Result<SharedOffenders> ShareOffenders(Communicator& comm,
                                   : "all of its samples are finite in the data; micro-batches of "
                                     "this model cannot be computed by themselves";
   return SharedOffenders{.text = agreement.status.ok() ? none : agreement.status.message(),
-                         .survivors = sums[0],
+                         .remaining_samples = sums[0],
                          .bad_data = sums[1] > 0};
 }
 

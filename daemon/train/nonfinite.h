@@ -53,8 +53,8 @@ Result<std::vector<Offender>> FindOffenders(Engine& engine, const FlatLayout& la
 struct SharedOffenders {
   // the offenders of the lowest rank that has any, with rank and host; or that none exists
   std::string text;
-  std::int64_t survivors = 0;  // samples of all ranks that are in no offender
-  bool bad_data = false;       // some offenders have non-finite values in the data
+  std::int64_t remaining_samples = 0;  // samples of all ranks that are in no offender
+  bool bad_data = false;               // some offenders have non-finite values in the data
 };
 
 // Advice after a divergence: "lower the learning rate (optimizer.lr is 0.1), ...".

@@ -31,7 +31,7 @@ Result<SharedOffenders> NonfiniteHandler::LocateOffenders(const UpdateInFlight& 
 }
 
 Status NonfiniteHandler::CheckParameters() const {
-  std::int64_t ranks = c_.engine.overflowed() ? 1 : 0;
+  std::int64_t ranks = c_.engine.parameters_not_finite() ? 1 : 0;
   const MutableBuffer sum = View(std::span(&ranks, 1));
   GACCD_RETURN_IF_ERROR(c_.comm.AllReduceSum(sum, sum));
   if (ranks == 0) return Status::Ok();
@@ -108,24 +108,25 @@ Status NonfiniteHandler::HandleResult(const UpdateInFlight& done, UpdateResult* 
     LogWarning(StrCat("update ", done.step(), text, shared.text));
   };
   const std::int64_t planned = done.update.samples;
-  if (policy_ != OnNonfinite::kDropMicroBatch || shared.survivors == 0) {
+  if (policy_ != OnNonfinite::kDropMicroBatch || shared.remaining_samples == 0) {
     warn(" is skipped: ");
     return Status::Ok();
   }
-  if (shared.survivors < planned) {
-    GACCD_ASSIGN_OR_RETURN(*result, RepeatWithout(done, mine, shared.survivors));
+  if (shared.remaining_samples < planned) {
+    GACCD_ASSIGN_OR_RETURN(*result, RepeatWithout(done, mine, shared.remaining_samples));
   }
   if (IsUnlabelled(*result)) {
     warn(" is skipped, as no label of its finite micro-batches counts: ");
     return Status::Ok();
   }
   if (!result->finite) {
-    return Diverged(StrCat("training diverged: not finite, also without the ",
-                           planned - shared.survivors, " samples of micro-batches that are not"),
-                    shared);
+    return Diverged(
+        StrCat("training diverged: not finite, also without the ",
+               planned - shared.remaining_samples, " samples of micro-batches that are not"),
+        shared);
   }
   in_a_row_ = 0;
-  warn(StrCat(" continues with ", shared.survivors, " of ", planned, " samples: "));
+  warn(StrCat(" continues with ", shared.remaining_samples, " of ", planned, " samples: "));
   return Status::Ok();
 }
 

@@ -194,11 +194,11 @@ TEST_P(OptimizerCuda, DetectsOverflowingParameters) {
   Bench bench(named.spec, n, DType::kBF16);
   std::vector<float> g(n);
   bench.Update(g, 0.1, 0);
-  EXPECT_EQ(bench.control.Value().overflowed, 0);
+  EXPECT_EQ(bench.control.Value().parameters_not_finite, 0);
   g.back() = 2;
   bench.Update(g, 3e38, 0);
   EXPECT_EQ(bench.control.Value().decision.finite, 1);
-  EXPECT_EQ(bench.control.Value().overflowed, 1);
+  EXPECT_EQ(bench.control.Value().parameters_not_finite, 1);
   for (int i = 0; i < 2; ++i) {
     bench.Update(std::vector<float>(n), 0.1, 0);
     EXPECT_EQ(bench.control.Value().decision.finite, 0);

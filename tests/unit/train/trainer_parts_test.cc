@@ -386,7 +386,7 @@ TEST(NonfiniteHandlerTest, OverflowedParameterEndsRunForAnyPolicy) {
     Alone a(policy, &scale);
     EXPECT_OK(a.feed.Start(a.engine, 0));
     EXPECT_OK(a.handler.CheckParameters());
-    a.engine->page.overflowed = 1;
+    a.engine->page.parameters_not_finite = 1;
     EXPECT_OK(RunUpdate(a.engine, a.feed.batches(), a.feed.ProgramFor(a.first.update), {}));
     EXPECT_OK((*a.engine).PopResult(true));
     EXPECT_THAT(a.handler.CheckParameters(),
