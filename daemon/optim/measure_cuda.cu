@@ -67,8 +67,9 @@ __global__ void __launch_bounds__(kThreads)
   }
   sum = WarpSum(sum);
   // The owner of a non-finite parameter makes it known to all ranks through the sum.
-  if (lane == 0 && first < elements)
+  if (lane == 0 && first < elements) {
     squares[block] = control->parameters_not_finite != 0 ? NAN : sum;
+  }
 }
 
 // The sum over the blocks, or if `total_of_part` is null the decision from it.

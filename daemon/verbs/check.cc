@@ -11,8 +11,8 @@
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
 #include "daemon/launch/launch.h"
+#include "daemon/launch/rank_compatibility.h"
 #include "daemon/launch/rank_report.h"
-#include "daemon/launch/rank_verdict.h"
 #include "daemon/verbs/verbs.h"
 
 namespace gaccd {
@@ -63,9 +63,9 @@ Status Show(const std::vector<RankReport>& reports, const std::vector<std::strin
   return PrintOut(text);
 }
 
-Status IncompatibleRanks(const RankVerdict& verdict, std::size_t ranks) {
+Status IncompatibleRanks(const RankCompatibility& result, std::size_t ranks) {
   std::string text = StrCat(ranks, " ranks cannot work together");
-  for (const std::string& error : verdict.errors) text += "\n  " + error;
+  for (const std::string& error : result.errors) text += "\n  " + error;
   return {ErrorKind::kConfig, text};
 }
 
@@ -79,11 +79,13 @@ Result<Device> WantedDevice(const Flags& flags) {
 }
 
 // Returns the same status on every rank, unless rank 0 fails to print.
-Status Judge(const std::vector<RankReport>& reports, Device wanted, const Flags& flags, bool lead) {
-  const RankVerdict verdict = JudgeRanks(reports, {.gpus_matter = wanted != Device::kCpu,
-                                                   .allow_gpu_sharing = flags.allow_gpu_sharing});
-  if (lead) GACCD_RETURN_IF_ERROR(Show(reports, verdict.warnings, flags.format));
-  if (!verdict.errors.empty()) return IncompatibleRanks(verdict, reports.size());
+Status ReportCompatibility(const std::vector<RankReport>& reports, Device wanted,
+                           const Flags& flags, bool lead) {
+  const RankCompatibility result = CheckRanks(
+      reports,
+      {.gpus_matter = wanted != Device::kCpu, .allow_gpu_sharing = flags.allow_gpu_sharing});
+  if (lead) GACCD_RETURN_IF_ERROR(Show(reports, result.warnings, flags.format));
+  if (!result.errors.empty()) return IncompatibleRanks(result, reports.size());
   std::vector<RankGpu> gpus;
   for (const RankReport& report : reports) {
     gpus.push_back({report.host, report.gpu, report.gpu_problem});
@@ -103,7 +105,7 @@ VerbOutcome RunCheck(const Flags& flags, const ErrorPrinter& print) {
   const auto wanted = WantedDevice(flags);
   Agreement all = AgreeOn(*ranks->comm, wanted.status());  // one rank may not see the file
   const bool lead = ranks->comm->rank() == 0;
-  if (all.status.ok()) all = {Judge(*reports, *wanted, flags, lead)};
+  if (all.status.ok()) all = {ReportCompatibility(*reports, *wanted, flags, lead)};
   Status status = std::move(all.status);
   if (status.ok()) return {};
   if (ranks->comm->rank() == all.reporting_rank) print(status);

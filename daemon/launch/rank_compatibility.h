@@ -9,12 +9,12 @@
 
 namespace gaccd {
 
-struct RankVerdict {
+struct RankCompatibility {
   std::vector<std::string> errors;    // prevent a run; each names its ranks
   std::vector<std::string> warnings;  // allow a run, but slowly
 };
 
-struct VerdictOptions {
+struct RankCheckOptions {
   bool gpus_matter = true;  // false for --device=cpu
   bool allow_gpu_sharing = false;
 };
@@ -29,7 +29,7 @@ struct VerdictOptions {
 //                                                 cuDNN cannot compute attention
 //                                                 GPUs, but no rank can use one
 // reports: by rank, not empty. "Other" means different from the most frequent value.
-[[nodiscard]] RankVerdict JudgeRanks(std::span<const RankReport> reports,
-                                     const VerdictOptions& options);
+[[nodiscard]] RankCompatibility CheckRanks(std::span<const RankReport> reports,
+                                           const RankCheckOptions& options);
 
 }  // namespace gaccd

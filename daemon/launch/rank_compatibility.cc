@@ -1,4 +1,4 @@
-#include "daemon/launch/rank_verdict.h"
+#include "daemon/launch/rank_compatibility.h"
 
 #include <algorithm>
 #include <functional>
@@ -62,27 +62,27 @@ void Add(std::vector<std::string>& list, std::optional<std::string> text) {
   if (text) list.push_back(*std::move(text));
 }
 
-void JudgeVersions(Reports reports, bool on_gpus, RankVerdict& verdict) {
+void CheckVersions(Reports reports, bool on_gpus, RankCompatibility& result) {
   const auto differs = [&](std::string_view what, std::string RankReport::*field) {
     return Differs(reports, what, [field](const RankReport& report) { return report.*field; });
   };
   // Revision and build id: two builds of one revision differ too.
-  Add(verdict.errors, Differs(reports, "gaccd", [](const RankReport& report) {
+  Add(result.errors, Differs(reports, "gaccd", [](const RankReport& report) {
         return StrCat(report.gaccd, ", build ", report.build_id.substr(0, 12));
       }));
-  Add(verdict.errors, differs("MPI", &RankReport::mpi));
-  Add(verdict.errors, differs("oneDNN", &RankReport::onednn));
+  Add(result.errors, differs("MPI", &RankReport::mpi));
+  Add(result.errors, differs("oneDNN", &RankReport::onednn));
   if (!on_gpus) return;
-  Add(verdict.errors, differs("CUDA runtime", &RankReport::cuda));
-  Add(verdict.errors, differs("cuBLASLt", &RankReport::cublaslt));
-  Add(verdict.errors, differs("cuDNN", &RankReport::cudnn));
-  Add(verdict.errors, differs("NCCL", &RankReport::nccl));
-  Add(verdict.warnings, differs("CUDA driver", &RankReport::driver));
-  Add(verdict.warnings, differs("model of GPU", &RankReport::gpu));
+  Add(result.errors, differs("CUDA runtime", &RankReport::cuda));
+  Add(result.errors, differs("cuBLASLt", &RankReport::cublaslt));
+  Add(result.errors, differs("cuDNN", &RankReport::cudnn));
+  Add(result.errors, differs("NCCL", &RankReport::nccl));
+  Add(result.warnings, differs("CUDA driver", &RankReport::driver));
+  Add(result.warnings, differs("model of GPU", &RankReport::gpu));
 }
 
 // Error if only some ranks can use a GPU, with each reason once.
-void JudgeMixture(Reports reports, RankVerdict& verdict) {
+void CheckMixture(Reports reports, RankCompatibility& result) {
   const auto why = ByValue(reports, [](const RankReport& report) {
     if (CanUseGpu(report)) return std::string();
     return report.gpu_problem.empty() ? "it sees no GPU" : report.gpu_problem;
@@ -94,16 +94,16 @@ void JudgeMixture(Reports reports, RankVerdict& verdict) {
     reasons += StrCat(reasons.empty() ? "" : "; ", NameRanks(ranks), ": ", reason);
   }
   if (usable > 0) {
-    verdict.errors.push_back(StrCat("ranks with and without a usable GPU: expected all or none of ",
-                                    reports.size(), ", found ", usable, "; ", reasons));
+    result.errors.push_back(StrCat("ranks with and without a usable GPU: expected all or none of ",
+                                   reports.size(), ", found ", usable, "; ", reasons));
     return;
   }
   const bool seen = std::ranges::any_of(reports, [](const auto& r) { return !r.gpu.empty(); });
-  if (seen) verdict.warnings.push_back("the GPUs will not be used; " + reasons);
+  if (seen) result.warnings.push_back("the GPUs will not be used; " + reasons);
 }
 
 // Errors for nodes with fewer GPUs than ranks, or one GPU for several ranks.
-void JudgeSharing(Reports reports, RankVerdict& verdict) {
+void CheckSharing(Reports reports, RankCompatibility& result) {
   for (const auto& [host, ranks] : ByValue(reports, [](const RankReport& r) { return r.host; })) {
     std::map<std::string, std::vector<const RankReport*>> users;
     std::int64_t visible = 0;
@@ -113,22 +113,22 @@ void JudgeSharing(Reports reports, RankVerdict& verdict) {
     }
     // All visible GPUs are in use, and there are more ranks.
     if (std::ssize(users) == visible && visible < std::ssize(ranks) && visible > 0) {
-      verdict.errors.push_back(StrCat("fewer GPUs than tasks on ", host, ": expected ",
-                                      ranks.size(), ", found ", visible));
+      result.errors.push_back(StrCat("fewer GPUs than tasks on ", host, ": expected ", ranks.size(),
+                                     ", found ", visible));
       continue;
     }
     for (const auto& [uuid, sharing] : users) {
       if (sharing.size() < 2) continue;
-      verdict.errors.push_back(StrCat(NameRanks(sharing), " have one GPU, ", uuid,
-                                      ": expected one for each, or --allow-gpu-sharing"));
+      result.errors.push_back(StrCat(NameRanks(sharing), " have one GPU, ", uuid,
+                                     ": expected one for each, or --allow-gpu-sharing"));
     }
   }
 }
 
 // Adds "<ranks>: <text>" for the ranks for which `bad` returns a text, once per text.
-void Warn(Reports reports, const Value& bad, RankVerdict& verdict) {
+void Warn(Reports reports, const Value& bad, RankCompatibility& result) {
   for (const auto& [text, ranks] : ByValue(reports, bad)) {
-    verdict.warnings.push_back(StrCat(NameRanks(ranks), ": ", text));
+    result.warnings.push_back(StrCat(NameRanks(ranks), ": ", text));
   }
 }
 
@@ -168,21 +168,21 @@ std::string LimitedMemlock(const RankReport& report) {
 
 }  // namespace
 
-RankVerdict JudgeRanks(Reports reports, const VerdictOptions& options) {
-  RankVerdict verdict;
+RankCompatibility CheckRanks(Reports reports, const RankCheckOptions& options) {
+  RankCompatibility result;
   const bool on_gpus = options.gpus_matter && std::ranges::any_of(reports, CanUseGpu);
-  JudgeVersions(reports, on_gpus, verdict);
+  CheckVersions(reports, on_gpus, result);
   if (options.gpus_matter) {
-    JudgeMixture(reports, verdict);
-    if (!options.allow_gpu_sharing) JudgeSharing(reports, verdict);
-    Warn(reports, BoundGpu, verdict);
-    Warn(reports, UnassignedGpus, verdict);
+    CheckMixture(reports, result);
+    if (!options.allow_gpu_sharing) CheckSharing(reports, result);
+    Warn(reports, BoundGpu, result);
+    Warn(reports, UnassignedGpus, result);
   }
-  if (on_gpus) Warn(reports, SlowAttention, verdict);
-  Warn(reports, FewCpus, verdict);
+  if (on_gpus) Warn(reports, SlowAttention, result);
+  Warn(reports, FewCpus, result);
   const bool network = ByValue(reports, [](const RankReport& r) { return r.host; }).size() > 1;
-  if (network) Warn(reports, LimitedMemlock, verdict);
-  return verdict;
+  if (network) Warn(reports, LimitedMemlock, result);
+  return result;
 }
 
 }  // namespace gaccd
