@@ -48,9 +48,9 @@ Status CpuBackend::CreateBuffers(const EngineOptions& options, std::span<float>*
   GACCD_ASSIGN_OR_RETURN(gradient_memory_, Allocate(bytes));
   *gradients = {static_cast<float*>(gradient_memory_->data()), elements};
   if (options.replica.any_split) {
-    const std::size_t limbs = kFloatLimbs * elements + 2 * kDoubleLimbs;
-    GACCD_ASSIGN_OR_RETURN(limb_memory_, Allocate(limbs * sizeof(double)));
-    limbs_ = {static_cast<double*>(limb_memory_->data()), limbs};
+    const std::size_t bins = kFloatBins * elements + 2 * kDoubleBins;
+    GACCD_ASSIGN_OR_RETURN(bin_memory_, Allocate(bins * sizeof(double)));
+    bins_ = {static_cast<double*>(bin_memory_->data()), bins};
   }
   if (!shards_) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(parameter_memory_, Allocate(bytes));
@@ -65,12 +65,12 @@ Status CpuBackend::Create(const EngineOptions& options) {
   precision_ = options.numerics.precision;
   GACCD_ASSIGN_OR_RETURN(replica_, Replica::Create(model_, gradients, options.replica, precision_,
                                                    &comm_, parameters));
-  if (!limbs_.empty()) replica_->SetGradientLimbs(gradient_limbs());
+  if (!bins_.empty()) replica_->SetGradientBins(gradient_bins());
   if (options.measure_process) {  // no buffer is used yet, but shared ones were zeroed
     GACCD_ASSIGN_OR_RETURN(process_bytes_, ResidentBytes());
     process_bytes_ -= CountResidentBytes(std::as_bytes(gradients)) +
                       CountResidentBytes(std::as_bytes(parameters)) +
-                      CountResidentBytes(std::as_bytes(limbs_));
+                      CountResidentBytes(std::as_bytes(bins_));
   }
   const FlatLayout& layout = model_.layout();
   OptimizerRanges ranges = OptimizerRanges::Make(layout, own_);
@@ -121,9 +121,9 @@ Status CpuBackend::RecordReduce() {
   if (pipeline_) GACCD_RETURN_IF_ERROR(pipeline_->RecordReduceShared(graph_, whole));
   if (shards_) {
     GACCD_RETURN_IF_ERROR(shards_->RecordReduce(graph_, Stage(replica_->gradients())));
-  } else if (!limbs_.empty()) {
-    const MutableBuffer limbs = View(limbs_);
-    GACCD_RETURN_IF_ERROR(graph_.AllReduceSum(comm_, {&limbs, 1}));
+  } else if (!bins_.empty()) {
+    const MutableBuffer bins = View(bins_);
+    GACCD_RETURN_IF_ERROR(graph_.AllReduceSum(comm_, {&bins, 1}));
   } else {
     Communicator& ranks = pipeline_ ? pipeline_->same_stage() : comm_;
     if (!pipeline_) {  // without the padding at the end
@@ -152,19 +152,19 @@ Status CpuBackend::SumOverRanks(std::int64_t segment) {
   return Status::Ok();
 }
 
-void CpuBackend::AddLossToLimbs(const LossSums& sums) {
-  if (limbs_.empty()) return;
-  limbs_used_ = true;  // the replica has added gradients
+void CpuBackend::AddLossToBins(const LossSums& sums) {
+  if (bins_.empty()) return;
+  bins_used_ = true;  // the replica has added gradients
   const std::array values = {sums.loss_sum, sums.divisor};
-  AddToLimbs(std::span<const double>(values), loss_limbs());
+  AddToBins(std::span<const double>(values), loss_bins());
 }
 
-void CpuBackend::ReadReducedLimbs() {
-  if (limbs_.empty()) return;
-  MoveLimbs(gradient_limbs(), replica_->gradients());
-  limbs_used_ = false;
+void CpuBackend::ReadReducedBins() {
+  if (bins_.empty()) return;
+  MoveBins(gradient_bins(), replica_->gradients());
+  bins_used_ = false;
   std::array<double, 2> sums{};
-  ReadLimbs(loss_limbs(), sums);
+  ReadBins(loss_bins(), sums);
   control_->sums.loss = sums[0];
   control_->sums.divisor = sums[1];
 }
@@ -185,9 +185,9 @@ Status CpuBackend::Begin(const UpdateSlot& slot, double lr) {
   replica_->SetUpdate(slot.page->inputs.update);
   control_->sums = {};
   reduced_ = false;
-  if (limbs_used_) std::ranges::fill(gradient_limbs(), 0.0);  // not reduced, or by Probe()
-  if (!limbs_.empty()) std::ranges::fill(loss_limbs(), 0.0);
-  limbs_used_ = false;
+  if (bins_used_) std::ranges::fill(gradient_bins(), 0.0);  // not reduced, or by Probe()
+  if (!bins_.empty()) std::ranges::fill(loss_bins(), 0.0);
+  bins_used_ = false;
   graph_.NextUpdate();
   replica_->BeginSegments();
   Mark(UpdateMark::kBegin);
@@ -207,7 +207,7 @@ Status CpuBackend::MicroStep(const BatchView& batch, MicroStepPosition place,
   GACCD_ASSIGN_OR_RETURN(
       const LossSums found,
       replica_->MicroStep(batch, control_->inputs.prediction_weight, place.first));
-  AddLossToLimbs(found);
+  AddLossToBins(found);
   sums.samples += static_cast<double>(batch.samples);
   sums.loss += found.loss_sum;
   sums.divisor += found.divisor;
@@ -221,7 +221,7 @@ Status CpuBackend::RunSegment(const BatchView& batch, std::int64_t micro_batch,
   GACCD_ASSIGN_OR_RETURN(
       const LossSums found,
       replica_->RunSegment(batch, micro_batch, segment, control_->inputs.prediction_weight));
-  AddLossToLimbs(found);
+  AddLossToBins(found);
   sums.loss += found.loss_sum;
   sums.divisor += found.divisor;
   return Status::Ok();
@@ -235,7 +235,7 @@ Status CpuBackend::Reduce(const UpdateSlot& /*slot*/) {
   }
   if (pipeline_) GACCD_RETURN_IF_ERROR(pipeline_->FlushSends());
   GACCD_RETURN_IF_ERROR(graph_.Run(reduce_));
-  ReadReducedLimbs();
+  ReadReducedBins();
   reduced_ = true;
   Mark(UpdateMark::kReduced);
   return Status::Ok();

@@ -126,14 +126,14 @@ class CpuBackend final : public Backend {
   // Record what an update sends.
   Status RecordUpdate();
   Status RecordReduce();
-  // For ReplicaOptions::any_split: adds to the limbs; after the reduction, reads the sums from
+  // For ReplicaOptions::any_split: adds to the bins; after the reduction, reads the sums from
   // them.
-  void AddLossToLimbs(const LossSums& sums);
-  void ReadReducedLimbs();
-  [[nodiscard]] std::span<double> gradient_limbs() {
-    return limbs_.first(limbs_.size() - 2 * kDoubleLimbs);
+  void AddLossToBins(const LossSums& sums);
+  void ReadReducedBins();
+  [[nodiscard]] std::span<double> gradient_bins() {
+    return bins_.first(bins_.size() - 2 * kDoubleBins);
   }
-  [[nodiscard]] std::span<double> loss_limbs() { return limbs_.last(2 * kDoubleLimbs); }
+  [[nodiscard]] std::span<double> loss_bins() { return bins_.last(2 * kDoubleBins); }
   Result<double> SumSquares();
   Status OwnParametersChanged();
   Status DivideState(Communicator& comm, Sharding mode, const FlatLayout& layout);
@@ -163,9 +163,9 @@ class CpuBackend final : public Backend {
   HostBuffer stage_gradients_;  // of a stage: pages that it does not use take no memory
   std::unique_ptr<CommMemory> gradient_memory_;
   std::unique_ptr<CommMemory> parameter_memory_;  // parameters are gathered here
-  std::unique_ptr<CommMemory> limb_memory_;
-  std::span<double> limbs_;  // of the gradients, then of loss and divisor; empty unless any_split
-  bool limbs_used_ = false;  // since gradient_limbs() were zero
+  std::unique_ptr<CommMemory> bin_memory_;
+  std::span<double> bins_;  // of the gradients, then of loss and divisor; empty unless any_split
+  bool bins_used_ = false;  // since gradient_bins() were zero
   Precision precision_ = Precision::kF32;
   std::unique_ptr<Replica> replica_;
   UpdateGraph graph_;

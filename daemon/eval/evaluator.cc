@@ -121,7 +121,7 @@ Result<bool> Evaluator::EvaluateShard(Engine& engine, std::int64_t step,
     sums.loss += result.loss_sum;
     sums.divisor += result.divisor;
     const std::array found = {result.loss_sum, result.divisor};
-    if (any_split_) AddToLimbs(std::span<const double>(found), sums.limbs);
+    if (any_split_) AddToBins(std::span<const double>(found), sums.bins);
     if (result.samples == 0) continue;  // not the last stage of a pipeline
     const EvaluatedBatch evaluated = MakeEvaluatedBatch(data_.spec(), *batch, result);
     for (const NamedMetric& named : metrics) named.metric->Add(evaluated);
@@ -135,7 +135,7 @@ Status Evaluator::SumOverAllRanks(Sums& sums) {
   GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(view, view));
   if (!any_split_) return Status::Ok();
   std::array<double, 2> read{};
-  ReadLimbs(sums.limbs, std::span<double>(read));
+  ReadBins(sums.bins, std::span<double>(read));
   sums.loss = read[0];
   sums.divisor = read[1];
   return Status::Ok();

@@ -84,7 +84,7 @@ class Evaluator {
     double samples = 0;
     double loss = 0;
     double divisor = 0;
-    std::array<double, 2 * kDoubleLimbs> limbs{};  // of loss and divisor, if any_split_
+    std::array<double, 2 * kDoubleBins> bins{};  // of loss and divisor, if any_split_
   };
   // Adds this rank's batches to `metrics` and `sums`. false: stopped before the last one.
   Result<bool> EvaluateShard(Engine& engine, std::int64_t step, const ProgressNotifier& progress,

@@ -64,7 +64,7 @@ Status Replica::PrepareGraphs() {
     const std::vector<std::int64_t> sums = graphs_.UpdateSumElements();
     kept_bytes_ = kept + options_.micro_steps_per_update * KeptBatchBytes(options_) +
                   static_cast<std::int64_t>(sizeof(double)) *
-                      (options_.any_split ? 1 + kDoubleLimbs : 1) *
+                      (options_.any_split ? 1 + kDoubleBins : 1) *
                       std::reduce(sums.begin(), sums.end());
   }
   if (model_.stage()) PlanStage(options_, kept);
@@ -100,7 +100,7 @@ Status Replica::PrepareSizes(const std::set<std::int64_t>& micro_batches, Recomp
   kept_arena_ = {};
   kept_.clear();
   update_sums_.clear();
-  limbs_.clear();
+  bins_.clear();
   GACCD_ASSIGN_OR_RETURN(context_, CpuContext::Create());
   GACCD_RETURN_IF_ERROR(PrepareGraphs());
   return ParametersChanged();
@@ -144,23 +144,23 @@ Result<LossSums> Replica::MicroStep(const BatchView& batch, float weight, bool f
   const auto& [ids, inputs, executor] = *graph;
   weight_ = weight;
   Bind(*executor, inputs, batch);
-  if (gradient_limbs_.empty()) {
+  if (gradient_bins_.empty()) {
     GACCD_RETURN_IF_ERROR(executor->Run(first));
   } else {
     GACCD_RETURN_IF_ERROR(executor->Run(/*first=*/true, [this](std::size_t parameter) {
-      AddGradientToLimbs(parameter);
+      AddGradientToBins(parameter);
       return Status::Ok();
     }));
   }
   return ReadSums(*graph, batch.samples);
 }
 
-void Replica::AddGradientToLimbs(std::size_t parameter) {
+void Replica::AddGradientToBins(std::size_t parameter) {
   const FlatEntry& entry = model_.layout().entries()[parameter];
   const auto first = static_cast<std::size_t>(entry.offset);
   const auto count = static_cast<std::size_t>(entry.elements);
-  AddToLimbs(gradients_.subspan(first, count), gradient_limbs_.subspan(first, count),
-             gradient_limbs_.subspan(gradients_.size() + first, count));
+  AddToBins(gradients_.subspan(first, count), gradient_bins_.subspan(first, count),
+            gradient_bins_.subspan(gradients_.size() + first, count));
 }
 
 // Without a divisor in the graph, every sample has one prediction.
@@ -214,11 +214,11 @@ std::int64_t Replica::planned_bytes() const {
   for (const std::span<float> part : UsedParts(parameters_)) {
     used += static_cast<std::int64_t>(part.size_bytes());
   }
-  const std::int64_t limbs =
+  const std::int64_t bins =
       options_.any_split
-          ? static_cast<std::int64_t>(kFloatLimbs * sizeof(double)) * model_.layout().size()
+          ? static_cast<std::int64_t>(kFloatBins * sizeof(double)) * model_.layout().size()
           : 0;
-  return 2 * used + limbs + graphs_.arena_bytes() + graphs_.scratch_bytes() +
+  return 2 * used + bins + graphs_.arena_bytes() + graphs_.scratch_bytes() +
          context_->packed_weights().bytes() + kept_bytes_;
 }
 

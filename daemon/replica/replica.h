@@ -46,9 +46,9 @@ class Replica {
   [[nodiscard]] std::span<float> parameters() { return parameters_; }
   [[nodiscard]] std::span<float> gradients() { return gradients_; }
 
-  // For options.any_split: every micro-step overwrites gradients() and adds them to these limbs,
-  // kFloatLimbs * gradients().size() of them (tensor/reproducible_sum.h), owned by the caller.
-  void SetGradientLimbs(std::span<double> limbs) { gradient_limbs_ = limbs; }
+  // For options.any_split: every micro-step overwrites gradients() and adds them to these bins,
+  // kFloatBins * gradients().size() of them (tensor/reproducible_sum.h), owned by the caller.
+  void SetGradientBins(std::span<double> bins) { gradient_bins_ = bins; }
 
   // NoMemory() if the activations could not be allocated. Then every call that computes returns
   // this error until PrepareSizes() succeeds.
@@ -87,11 +87,11 @@ class Replica {
   void BeginSegments();
   Result<LossSums> RunSegment(const BatchView& batch, std::int64_t micro_batch,
                               std::int64_t segment, float weight);
-  // After segment `sum`: the sum over the micro-batches of this rank, or its limbs if
+  // After segment `sum`: the sum over the micro-batches of this rank, or its bins if
   // options.any_split. The caller overwrites it with the sum over all ranks and calls
   // UpdateSumReduced().
   [[nodiscard]] std::span<double> update_sum(std::int64_t sum) {
-    return (options_.any_split ? limbs_ : update_sums_)[static_cast<std::size_t>(sum)];
+    return (options_.any_split ? bins_ : update_sums_)[static_cast<std::size_t>(sum)];
   }
   void UpdateSumReduced(std::int64_t sum);
 
@@ -150,8 +150,8 @@ class Replica {
   [[nodiscard]] std::int64_t StageInputs(std::int64_t in_flight) const;
   Status PrepareStage(const ReplicaOptions& options);
   void ClearGradients();
-  void AddGradientToLimbs(std::size_t parameter);
-  void AddSegmentToLimbs(const Executor& executor, std::int64_t segment);
+  void AddGradientToBins(std::size_t parameter);
+  void AddSegmentToBins(const Executor& executor, std::int64_t segment);
   // Bytes of one micro-batch that is kept until the update ends.
   [[nodiscard]] std::int64_t KeptBatchBytes(const ReplicaOptions& options) const;
   Status CheckPlace(std::int64_t micro_batch, std::int64_t segment) const;
@@ -182,8 +182,8 @@ class Replica {
   std::vector<KeptBatch> kept_;
   std::int64_t kept_bytes_ = 0;
   std::vector<std::vector<double>> update_sums_;
-  std::vector<std::vector<double>> limbs_;  // of update_sums_, if options_.any_split
-  std::span<double> gradient_limbs_;
+  std::vector<std::vector<double>> bins_;  // of update_sums_, if options_.any_split
+  std::span<double> gradient_bins_;
   std::vector<std::vector<double>> part_sums_;  // by layer: of its micro-batches or runs
   HostBuffer scratch_;
   // received values of the kept micro-batches, then of an evaluation, then gradients

@@ -27,18 +27,18 @@ Status Replica::PrepareSegments(const ReplicaOptions& options) {
   }
   for (std::size_t sum = 0; sum < executor.update_sums(); ++sum) {
     update_sums_.emplace_back(executor.update_sum(sum).elements);
-    if (options.any_split) limbs_.emplace_back(kDoubleLimbs * update_sums_.back().size());
+    if (options.any_split) bins_.emplace_back(kDoubleBins * update_sums_.back().size());
   }
   return Status::Ok();
 }
 
 void Replica::BeginSegments() {
   for (std::vector<double>& sum : update_sums_) std::ranges::fill(sum, 0.0);
-  for (std::vector<double>& sum : limbs_) std::ranges::fill(sum, 0.0);
+  for (std::vector<double>& sum : bins_) std::ranges::fill(sum, 0.0);
 }
 
 void Replica::UpdateSumReduced(std::int64_t sum) {
-  if (options_.any_split) ReadLimbs(update_sum(sum), update_sums_[static_cast<std::size_t>(sum)]);
+  if (options_.any_split) ReadBins(update_sum(sum), update_sums_[static_cast<std::size_t>(sum)]);
 }
 
 Status Replica::CheckPlace(std::int64_t micro_batch, std::int64_t segment) const {
@@ -75,13 +75,13 @@ Result<LossSums> Replica::RunSegment(const BatchView& batch, std::int64_t micro_
     std::ranges::copy(update_sums_[static_cast<std::size_t>(segment - 1)], place(segment - 1).all);
   }
   GACCD_RETURN_IF_ERROR(
-      executor->RunSegment(static_cast<std::size_t>(segment), first || !gradient_limbs_.empty()));
-  if (!gradient_limbs_.empty()) AddSegmentToLimbs(*executor, segment);
+      executor->RunSegment(static_cast<std::size_t>(segment), first || !gradient_bins_.empty()));
+  if (!gradient_bins_.empty()) AddSegmentToBins(*executor, segment);
   if (segment < model_.update_sums()) {
     std::vector<double>& sum = update_sums_[static_cast<std::size_t>(segment)];
     const std::span<const double> own(place(segment).own, sum.size());
     if (options_.any_split) {
-      AddToLimbs(own, limbs_[static_cast<std::size_t>(segment)]);
+      AddToBins(own, bins_[static_cast<std::size_t>(segment)]);
     } else {
       std::ranges::transform(sum, own, sum.begin(), std::plus());
     }
@@ -92,9 +92,9 @@ Result<LossSums> Replica::RunSegment(const BatchView& batch, std::int64_t micro_
 
 // Several segments may write the gradient of a parameter, all micro-batches in one segment before
 // the next one.
-void Replica::AddSegmentToLimbs(const Executor& executor, std::int64_t segment) {
+void Replica::AddSegmentToBins(const Executor& executor, std::int64_t segment) {
   executor.ForEachGradient(static_cast<std::size_t>(segment), [this](std::size_t parameter) {
-    AddGradientToLimbs(parameter);
+    AddGradientToBins(parameter);
     const FlatEntry& entry = model_.layout().entries()[parameter];
     std::ranges::fill(gradients_.subspan(static_cast<std::size_t>(entry.offset),
                                          static_cast<std::size_t>(entry.elements)),

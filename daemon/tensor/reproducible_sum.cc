@@ -9,11 +9,11 @@
 namespace gaccd {
 namespace {
 
-constexpr std::array<double, kFloatLimbs> kFloatQuanta = {0x1p-17, 0x1p-54};
-constexpr std::array<double, kDoubleLimbs> kDoubleQuanta = {0x1p36, 0x1p-1, 0x1p-38, 0x1p-75};
+constexpr std::array<double, kFloatBins> kFloatQuanta = {0x1p-17, 0x1p-54};
+constexpr std::array<double, kDoubleBins> kDoubleQuanta = {0x1p36, 0x1p-1, 0x1p-38, 0x1p-75};
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// The limbs of kMaxAddends addends have at most 53 bits.
+// After kMaxAddends addends a bin has at most 53 bits.
 constexpr double kMaxQuanta = 0x1p37;
 static_assert(kMaxQuanta * static_cast<double>(kMaxAddends) == 0x1p53);
 static_assert(kMaxQuanta * kFloatQuanta[0] == kFloatLimit);
@@ -47,32 +47,32 @@ void MoveFloats(double* __restrict high, double* __restrict low, float* __restri
 
 }  // namespace
 
-void AddToLimbs(std::span<const float> values, std::span<double> high, std::span<double> low) {
+void AddToBins(std::span<const float> values, std::span<double> high, std::span<double> low) {
   AddFloats(values.data(), high.data(), low.data(), values.size());
 }
 
-void MoveLimbs(std::span<double> limbs, std::span<float> sums) {
-  MoveFloats(limbs.data(), limbs.data() + sums.size(), sums.data(), sums.size());
+void MoveBins(std::span<double> bins, std::span<float> sums) {
+  MoveFloats(bins.data(), bins.data() + sums.size(), sums.data(), sums.size());
 }
 
-void AddToLimbs(std::span<const double> values, std::span<double> limbs) {
+void AddToBins(std::span<const double> values, std::span<double> bins) {
   const std::size_t n = values.size();
   for (std::size_t i = 0; i < n; ++i) {
     double rest = values[i];
     if (!(std::fabs(rest) < kMaxQuanta * kDoubleQuanta[0])) rest = kNaN;
-    for (std::size_t limb = 0; limb < kDoubleLimbs; ++limb) {
-      const double part = Round(rest, kDoubleQuanta[limb]);
-      limbs[limb * n + i] += part;
+    for (std::size_t bin = 0; bin < kDoubleBins; ++bin) {
+      const double part = Round(rest, kDoubleQuanta[bin]);
+      bins[bin * n + i] += part;
       rest -= part;
     }
   }
 }
 
-void ReadLimbs(std::span<const double> limbs, std::span<double> sums) {
+void ReadBins(std::span<const double> bins, std::span<double> sums) {
   const std::size_t n = sums.size();
   for (std::size_t i = 0; i < n; ++i) {
     sums[i] = 0;
-    for (std::size_t limb = kDoubleLimbs; limb-- > 0;) sums[i] += limbs[limb * n + i];
+    for (std::size_t bin = kDoubleBins; bin-- > 0;) sums[i] += bins[bin * n + i];
   }
 }
 

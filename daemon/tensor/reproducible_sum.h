@@ -1,8 +1,8 @@
 // Reproducible sums: the same bits for any order and any grouping of the addends, so also for any
 // split among ranks. After Demmel and Nguyen, "Parallel Reproducible Summation" (2015), with fixed
-// bins: an addend is split into limbs, which are multiples of fixed powers of two (quanta), and the
-// limbs are added as doubles. A sum of at most kMaxAddends limbs has at most 53 bits, so it is
-// exact, also in an all-reduce of doubles.
+// bins: an addend is split into multiples of fixed powers of two (quanta), which are added to one
+// double each, a bin. After at most kMaxAddends addends a bin has at most 53 bits, so it is exact,
+// also in an all-reduce of doubles.
 //
 //   addends   quanta                      absolute value below   rounded to a multiple of
 //   float     2^-17, 2^-54                2^20                   2^-54 = 5.6e-17
@@ -20,19 +20,19 @@ namespace gaccd {
 inline constexpr std::int64_t kMaxAddends = std::int64_t{1} << 16;
 inline constexpr float kFloatLimit = 0x1p20F;  // a sum with such an addend is NaN
 
-// The number of limbs of a float and of a double. A buffer of limbs holds the first limb of all
+// The number of bins of a sum of floats and of doubles. A buffer of bins holds the first bin of all
 // elements, then the second, and so on. It begins as zeros.
-inline constexpr std::size_t kFloatLimbs = 2;
-inline constexpr std::size_t kDoubleLimbs = 4;
+inline constexpr std::size_t kFloatBins = 2;
+inline constexpr std::size_t kDoubleBins = 4;
 
-// Adds `values` to the sums, whose limbs are `high` and `low`. REQUIRES: as many elements in each.
-void AddToLimbs(std::span<const float> values, std::span<double> high, std::span<double> low);
-// Sets `sums` to the sums, rounded to float, and the limbs to zero. REQUIRES: limbs.size() ==
-// kFloatLimbs * sums.size(); likewise below.
-void MoveLimbs(std::span<double> limbs, std::span<float> sums);
+// Adds `values` to the sums, whose bins are `high` and `low`. REQUIRES: as many elements in each.
+void AddToBins(std::span<const float> values, std::span<double> high, std::span<double> low);
+// Sets `sums` to the sums, rounded to float, and the bins to zero. REQUIRES: bins.size() ==
+// kFloatBins * sums.size(); likewise below.
+void MoveBins(std::span<double> bins, std::span<float> sums);
 
 // The same for doubles.
-void AddToLimbs(std::span<const double> values, std::span<double> limbs);
-void ReadLimbs(std::span<const double> limbs, std::span<double> sums);
+void AddToBins(std::span<const double> values, std::span<double> bins);
+void ReadBins(std::span<const double> bins, std::span<double> sums);
 
 }  // namespace gaccd

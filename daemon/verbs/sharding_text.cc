@@ -27,12 +27,12 @@ struct Division {
   [[nodiscard]] std::vector<int> ranks_of_nodes() const {
     return std::vector<int>(static_cast<std::size_t>(nodes), static_cast<int>(ranks_per_node));
   }
-  // Limbs of the sums of the gradients.
-  [[nodiscard]] std::int64_t LimbBytes(const FlatLayout& layout) const {
-    return any_split ? layout.size() * static_cast<std::int64_t>(kFloatLimbs * sizeof(double)) : 0;
+  // Bins of the sums of the gradients.
+  [[nodiscard]] std::int64_t BinBytes(const FlatLayout& layout) const {
+    return any_split ? layout.size() * static_cast<std::int64_t>(kFloatBins * sizeof(double)) : 0;
   }
   [[nodiscard]] CommTraffic Traffic(const FlatLayout& layout) const {
-    return any_split ? SumTraffic(LimbBytes(layout), ranks_of_nodes())
+    return any_split ? SumTraffic(BinBytes(layout), ranks_of_nodes())
                      : UpdateTraffic(mode, layout, ranks_of_nodes());
   }
   [[nodiscard]] int parts() const { return ShardGrid::Make(mode, ranks_of_nodes()).parts(); }
@@ -119,7 +119,7 @@ std::string ShardingText(const Job& job, const FlatLayout& layout, const Plan& p
   const Division here = {job.shard, plan.request().nodes, plan.request().gpus_per_node,
                          plan.any_split()};
   const std::int64_t parameters = layout.size() * std::int64_t{sizeof(float)};
-  const std::int64_t gradients = parameters + here.LimbBytes(layout);
+  const std::int64_t gradients = parameters + here.BinBytes(layout);
   const std::int64_t state = MaxStateBytes(job, layout, here);
   const std::int64_t total_state = StateBytes(job, layout.trainable_size());
   std::string state_text;

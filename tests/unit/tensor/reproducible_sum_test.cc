@@ -26,29 +26,29 @@ std::vector<Value> RandomAddends(std::size_t n, int least_exponent, int most_exp
 
 // Sums of one element.
 double Sum(const std::vector<float>& values, std::size_t groups) {
-  std::vector<double> total(kFloatLimbs);
+  std::vector<double> total(kFloatBins);
   for (std::size_t group = 0; group < groups; ++group) {
-    std::vector<double> limbs(kFloatLimbs);
+    std::vector<double> bins(kFloatBins);
     for (std::size_t i = group; i < values.size(); i += groups) {
-      AddToLimbs({&values[i], 1}, {&limbs[0], 1}, {&limbs[1], 1});
+      AddToBins({&values[i], 1}, {&bins[0], 1}, {&bins[1], 1});
     }
-    for (std::size_t l = 0; l < kFloatLimbs; ++l) total[l] += limbs[l];
+    for (std::size_t l = 0; l < kFloatBins; ++l) total[l] += bins[l];
   }
   float sum = 0;
-  MoveLimbs(total, std::span(&sum, 1));
-  EXPECT_EQ(total, std::vector<double>(kFloatLimbs));
+  MoveBins(total, std::span(&sum, 1));
+  EXPECT_EQ(total, std::vector<double>(kFloatBins));
   return sum;
 }
 
 double Sum(const std::vector<double>& values, std::size_t groups) {
-  std::vector<double> total(kDoubleLimbs);
+  std::vector<double> total(kDoubleBins);
   for (std::size_t group = 0; group < groups; ++group) {
-    std::vector<double> limbs(kDoubleLimbs);
-    for (std::size_t i = group; i < values.size(); i += groups) AddToLimbs({&values[i], 1}, limbs);
-    for (std::size_t l = 0; l < kDoubleLimbs; ++l) total[l] += limbs[l];
+    std::vector<double> bins(kDoubleBins);
+    for (std::size_t i = group; i < values.size(); i += groups) AddToBins({&values[i], 1}, bins);
+    for (std::size_t l = 0; l < kDoubleBins; ++l) total[l] += bins[l];
   }
   double sum = 0;
-  ReadLimbs(total, std::span(&sum, 1));
+  ReadBins(total, std::span(&sum, 1));
   return sum;
 }
 
