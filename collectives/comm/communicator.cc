@@ -105,8 +105,8 @@ Status Communicator::Count(Status done, const Traffic& traffic) {
 
 Status Communicator::AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) {
   GACCD_RETURN_IF_ERROR(FirstFailure());
-  Status right = CheckAllReduce(in, out, KindFor(in.memory));
-  if (!right.ok()) return Refuse(std::move(right));
+  Status valid = CheckAllReduce(in, out, KindFor(in.memory));
+  if (!valid.ok()) return Refuse(std::move(valid));
   if (IsNothing(in)) return Status::Ok();
   return Count(DoAllReduceSum(in, out, stream),
                [&] { return AllReduceTraffic(topology(), rank(), in.count, in.dtype); });
@@ -115,8 +115,8 @@ Status Communicator::AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandl
 Status Communicator::AllReduceSums(std::span<const MutableBuffer> buffers, StreamHandle stream) {
   GACCD_RETURN_IF_ERROR(FirstFailure());
   for (const MutableBuffer& buffer : buffers) {
-    Status right = CheckAllReduce(buffer, buffer, KindFor(buffers.front().memory));
-    if (!right.ok()) return Refuse(std::move(right));
+    Status valid = CheckAllReduce(buffer, buffer, KindFor(buffers.front().memory));
+    if (!valid.ok()) return Refuse(std::move(valid));
   }
   if (std::ranges::all_of(buffers, IsNothing)) return Status::Ok();
   return Count(DoAllReduceSums(buffers, stream), [&] {
@@ -138,8 +138,8 @@ Status Communicator::DoAllReduceSums(std::span<const MutableBuffer> buffers, Str
 Status Communicator::AllGather(ConstBuffer in, std::span<const std::int64_t> counts,
                                MutableBuffer out, StreamHandle stream) {
   GACCD_RETURN_IF_ERROR(FirstFailure());
-  Status right = CheckAllGather(in, counts, out, rank(), size(), KindFor(in.memory));
-  if (!right.ok()) return Refuse(std::move(right));
+  Status valid = CheckAllGather(in, counts, out, rank(), size(), KindFor(in.memory));
+  if (!valid.ok()) return Refuse(std::move(valid));
   if (IsNothing(out)) return Status::Ok();
   return Count(DoAllGather(in, counts, out, stream),
                [&] { return AllGatherTraffic(topology(), in); });
@@ -148,8 +148,8 @@ Status Communicator::AllGather(ConstBuffer in, std::span<const std::int64_t> cou
 Status Communicator::ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts,
                                    MutableBuffer out, StreamHandle stream) {
   GACCD_RETURN_IF_ERROR(FirstFailure());
-  Status right = CheckReduceScatter(in, counts, out, rank(), size(), KindFor(in.memory));
-  if (!right.ok()) return Refuse(std::move(right));
+  Status valid = CheckReduceScatter(in, counts, out, rank(), size(), KindFor(in.memory));
+  if (!valid.ok()) return Refuse(std::move(valid));
   if (IsNothing(in)) return Status::Ok();
   return Count(DoReduceScatter(in, counts, out, stream),
                [&] { return ReduceScatterTraffic(topology(), rank(), counts, in.dtype); });
@@ -157,8 +157,8 @@ Status Communicator::ReduceScatter(ConstBuffer in, std::span<const std::int64_t>
 
 Status Communicator::Broadcast(MutableBuffer buffer, int root, StreamHandle stream) {
   GACCD_RETURN_IF_ERROR(FirstFailure());
-  Status right = CheckBroadcast(buffer, root, size(), KindFor(buffer.memory));
-  if (!right.ok()) return Refuse(std::move(right));
+  Status valid = CheckBroadcast(buffer, root, size(), KindFor(buffer.memory));
+  if (!valid.ok()) return Refuse(std::move(valid));
   if (IsNothing(buffer)) return Status::Ok();
   return Count(DoBroadcast(buffer, root, stream),
                [&] { return BroadcastTraffic(topology(), rank(), root, buffer); });
@@ -166,8 +166,8 @@ Status Communicator::Broadcast(MutableBuffer buffer, int root, StreamHandle stre
 
 Status Communicator::Send(ConstBuffer message, int to, StreamHandle stream) {
   GACCD_RETURN_IF_ERROR(FirstFailure());
-  Status right = CheckMessage("send", message, KindFor(message.memory), to, rank(), size());
-  if (!right.ok()) return Refuse(std::move(right));
+  Status valid = CheckMessage("send", message, KindFor(message.memory), to, rank(), size());
+  if (!valid.ok()) return Refuse(std::move(valid));
   if (IsNothing(message)) return Status::Ok();
   return Count(DoSend(message, to, stream),
                [&] { return SendTraffic(topology(), rank(), to, message); });
@@ -175,8 +175,8 @@ Status Communicator::Send(ConstBuffer message, int to, StreamHandle stream) {
 
 Status Communicator::Receive(MutableBuffer message, int from, StreamHandle stream) {
   GACCD_RETURN_IF_ERROR(FirstFailure());
-  Status right = CheckMessage("receive", message, KindFor(message.memory), from, rank(), size());
-  if (!right.ok()) return Refuse(std::move(right));
+  Status valid = CheckMessage("receive", message, KindFor(message.memory), from, rank(), size());
+  if (!valid.ok()) return Refuse(std::move(valid));
   return IsNothing(message) ? Status::Ok() : DoReceive(message, from, stream);
 }
 

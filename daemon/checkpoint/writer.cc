@@ -114,7 +114,7 @@ Status CheckpointWriter::Open() {
 }
 
 // A lack of memory is a failure of this save, on which all ranks agree.
-Status CheckpointWriter::Stage(PendingSave& save, std::span<const BufferSource> sources) {
+Status CheckpointWriter::CopyToStaging(PendingSave& save, std::span<const BufferSource> sources) {
   StagingBuffer& slot = state_->slots[save.slot];
   const std::uint64_t payload = PayloadBytes(save.manifest.buffers, comm_.rank(), comm_.size());
   // Only the last save of a preempted run needs more memory than Start() has allocated: for a
@@ -176,7 +176,7 @@ Status CheckpointWriter::Save(const RunCursor& cursor, std::span<const BufferSou
   save->manifest.buffers.clear();
   for (const BufferSource& source : sources) save->manifest.buffers.push_back(source.spec);
   const auto copy = options_.now();
-  GACCD_RETURN_IF_ERROR(Stage(*save, sources));
+  GACCD_RETURN_IF_ERROR(CopyToStaging(*save, sources));
   save->event.copy_s = Since(copy);
   const bool staged = !save->result;
   pending_.push_back(save);

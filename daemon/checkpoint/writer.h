@@ -173,7 +173,7 @@ class CheckpointWriter {
   // Drops queued tasks, and waits up to `patience` for the running one.
   void EndThreads(std::chrono::milliseconds patience);
   void AddTask(std::function<void()> task);
-  Status Stage(PendingSave& save, std::span<const BufferSource> sources);
+  Status CopyToStaging(PendingSave& save, std::span<const BufferSource> sources);
   // One exchange about the oldest save, and its consequences.
   Status Advance(bool wait);
   // The report of this rank about it, after at most options.exchange_every.

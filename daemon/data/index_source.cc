@@ -120,7 +120,7 @@ void TrainIndices::GroupByLength(const Dataset& data) {
 std::int64_t TrainIndices::Next(std::span<std::int64_t> out) {
   if (update_ >= schedule_.updates()) return kEnd;
   const Plan& plan = plans_.at(samples_);
-  draw_ = StreamKey(order_.seed(), static_cast<std::uint64_t>(update_));
+  augmentation_seed_ = StreamKey(order_.seed(), static_cast<std::uint64_t>(update_));
   in_update_ = position_ - begin_;
   const std::int64_t samples = plan.MicroBatch(rank_, step_);
   const auto count = static_cast<std::size_t>(samples);

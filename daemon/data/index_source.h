@@ -29,8 +29,8 @@ class IndexSource {
   // this micro-step), or kEnd. REQUIRES: out.size() >= max_samples(). Does not allocate.
   virtual std::int64_t Next(std::span<std::int64_t> out) = 0;
 
-  // BatchView::draw of the last micro-batch of Next().
-  [[nodiscard]] virtual std::uint64_t draw() const { return 0; }
+  // BatchView::augmentation_seed of the last micro-batch of Next().
+  [[nodiscard]] virtual std::uint64_t augmentation_seed() const { return 0; }
   // Its BatchView::position.
   [[nodiscard]] virtual std::int64_t position() const { return 0; }
   // Its BatchView::run.
@@ -60,7 +60,7 @@ class TrainIndices final : public IndexSource {
 
   [[nodiscard]] std::int64_t max_samples() const override;
   std::int64_t Next(std::span<std::int64_t> out) override;
-  [[nodiscard]] std::uint64_t draw() const override { return draw_; }
+  [[nodiscard]] std::uint64_t augmentation_seed() const override { return augmentation_seed_; }
   [[nodiscard]] std::int64_t position() const override { return in_update_; }
   [[nodiscard]] RunPosition run_position() const override {
     return {.seed = order_.seed(),
@@ -94,7 +94,7 @@ class TrainIndices final : public IndexSource {
   // Plan::any_split(): by the samples of an update, where each micro-batch of this rank begins in
   // grouped_.
   std::map<std::int64_t, std::vector<std::int64_t>> begins_;
-  std::uint64_t draw_ = 0;
+  std::uint64_t augmentation_seed_ = 0;
   std::int64_t taken_from_ = 0;  // run position of the last micro-batch of Next()
   std::int64_t of_update_ = 0;   // number of samples of its update
 };

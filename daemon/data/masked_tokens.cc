@@ -67,7 +67,7 @@ class MaskedDataset final : public DerivedDataset {
     rest.tensors = out.tensors.first(out.tensors.size() - 1);
     base_->Gather(indices, rest);
     const std::int64_t row = out.length > 0 ? out.length : spec_.tensors[tokens_].elements();
-    const std::uint64_t stream = StreamKey(out.draw, kMaskStream);
+    const std::uint64_t stream = StreamKey(out.augmentation_seed, kMaskStream);
     for (std::size_t i = 0; i < indices.size(); ++i) {
       const std::int64_t at = static_cast<std::int64_t>(i) * row;
       const std::int64_t length = lengths_ ? out.tensor<std::int32_t>(*lengths_)[i] : row;

@@ -72,7 +72,7 @@ class MixedSamples final : public DerivedDataset {
     const Reading reading = Plan(indices, out);
     BatchMemory memory(base_->spec(), std::ssize(reading.samples));
     BatchView read = memory.view();
-    read.draw = out.draw;
+    read.augmentation_seed = out.augmentation_seed;
     read.run = out.run;
     if (out.run.update_samples > 0) read.run.rows = reading.places.data();
     base_->Gather(reading.samples, read);
@@ -108,7 +108,8 @@ class MixedSamples final : public DerivedDataset {
                 Reading& reading) const {
     const std::int64_t first = group * data_.mix_group;
     const std::int64_t samples = std::min(data_.mix_group, out.run.update_samples - first);
-    const GroupMix mix = DrawGroupMix(data_, MixKey(out.draw, group), samples, height_, width_);
+    const GroupMix mix =
+        DrawGroupMix(data_, MixKey(out.augmentation_seed, group), samples, height_, width_);
     if (mix.lambda == 1) return;
     const auto rows = std::ssize(reading.rows);
     for (std::int64_t at = std::max(first, out.position); at < end; ++at) {
@@ -249,8 +250,8 @@ std::vector<std::int64_t> DrawCycle(std::int64_t samples, RandomStream& numbers)
 
 }  // namespace
 
-std::uint64_t MixKey(std::uint64_t draw, std::int64_t group) {
-  return StreamKey(StreamKey(draw, kMixStream), static_cast<std::uint64_t>(group));
+std::uint64_t MixKey(std::uint64_t augmentation_seed, std::int64_t group) {
+  return StreamKey(StreamKey(augmentation_seed, kMixStream), static_cast<std::uint64_t>(group));
 }
 
 GroupMix DrawGroupMix(const DataSpec& data, std::uint64_t key, std::int64_t samples,

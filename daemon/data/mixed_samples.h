@@ -38,8 +38,8 @@ struct GroupMix {
   std::vector<std::int64_t> partners;  // by position in the group: the partner's position
 };
 
-// The random key of a group of an update. draw: BatchView::draw.
-[[nodiscard]] std::uint64_t MixKey(std::uint64_t draw, std::int64_t group);
+// The random key of a group of an update. augmentation_seed: BatchView::augmentation_seed.
+[[nodiscard]] std::uint64_t MixKey(std::uint64_t augmentation_seed, std::int64_t group);
 
 // A function of its arguments; `key` is MixKey(). height, width: of the images, for cutmix. A group
 // of one sample is not mixed. REQUIRES: data.mixup or data.cutmix; samples >= 1.

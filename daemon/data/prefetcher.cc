@@ -151,7 +151,7 @@ void Prefetcher::Run() {
     if (samples > 0) {
       const auto ids = slot.ids.first(static_cast<std::size_t>(samples));
       slot.view.length = CutFor(ids);
-      slot.view.draw = source_->draw();
+      slot.view.augmentation_seed = source_->augmentation_seed();
       slot.view.position = source_->position();
       slot.view.run = source_->run_position();
       try {

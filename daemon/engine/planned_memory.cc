@@ -23,7 +23,7 @@ std::int64_t Bytes(std::int64_t floats) {
   return floats * static_cast<std::int64_t>(sizeof(float));
 }
 
-Result<EngineMemory> OnCpu(const Model& model, const EngineOptions& options) {
+Result<EngineMemory> PlanOnCpu(const Model& model, const EngineOptions& options) {
   const auto elements = static_cast<std::size_t>(model.layout().size());
   GACCD_ASSIGN_OR_RETURN(const HostBuffer memory,
                          HostBuffer::Allocate(elements * sizeof(float), "gradients"));
@@ -37,7 +37,7 @@ Result<EngineMemory> OnCpu(const Model& model, const EngineOptions& options) {
   return EngineMemory{.host_bytes = planned->planned_bytes(), .kept_bytes = planned->kept_bytes()};
 }
 
-Result<EngineMemory> OnGpu(const Model& model, const EngineOptions& options) {
+Result<EngineMemory> PlanOnGpu(const Model& model, const EngineOptions& options) {
   const Precision precision = options.numerics.precision;
   PreparedGraphs graphs;
   GACCD_RETURN_IF_ERROR(graphs.Record(model, options.replica, precision, [](Graph& graph) {
@@ -89,12 +89,12 @@ Result<EngineMemory> PlanEngineMemory(const Model& model, const EngineOptions& o
                                                         options.replica.rank_samples);
   }
   if (options.choice.device == Device::kCuda) {
-    GACCD_ASSIGN_OR_RETURN(const EngineMemory replica, OnGpu(model, options));
+    GACCD_ASSIGN_OR_RETURN(const EngineMemory replica, PlanOnGpu(model, options));
     memory.device_bytes = replica.device_bytes + state;
     memory.kept_bytes = replica.kept_bytes;
     return memory;
   }
-  GACCD_ASSIGN_OR_RETURN(const EngineMemory replica, OnCpu(model, options));
+  GACCD_ASSIGN_OR_RETURN(const EngineMemory replica, PlanOnCpu(model, options));
   memory.host_bytes += replica.host_bytes + state;
   memory.kept_bytes = replica.kept_bytes;
   return memory;

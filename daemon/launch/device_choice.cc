@@ -64,7 +64,7 @@ std::string CommonProblem(std::span<const RankGpu> ranks) {
   return same ? first : StrCat("no rank has a usable GPU: ", NameRanks(ranks, false));
 }
 
-DeviceChoice OnCpu(const std::string& reason) {
+DeviceChoice CpuChoice(const std::string& reason) {
   return {.device = Device::kCpu, .gpu = {}, .text = StrCat("device cpu: ", reason)};
 }
 
@@ -91,7 +91,7 @@ GpuProbe ProbeGpus(int world) {
 }
 
 Result<DeviceChoice> DecideDevice(Device wanted, std::span<const RankGpu> ranks) {
-  if (wanted == Device::kCpu) return OnCpu("asked for");
+  if (wanted == Device::kCpu) return CpuChoice("asked for");
   const auto usable = static_cast<std::size_t>(std::ranges::count_if(ranks, Usable));
   if (usable == ranks.size()) {
     return DeviceChoice{
@@ -103,7 +103,7 @@ Result<DeviceChoice> DecideDevice(Device wanted, std::span<const RankGpu> ranks)
         StrCat("device cuda: expected a usable GPU on every rank, found none on ",
                ranks.size() - usable, " of ", ranks.size(), ": ", NameRanks(ranks, false)));
   }
-  if (usable == 0) return OnCpu(CommonProblem(ranks));
+  if (usable == 0) return CpuChoice(CommonProblem(ranks));
   const bool name_usable = usable < ranks.size() - usable;
   return Status(
       ErrorKind::kConfig,

@@ -47,14 +47,14 @@ struct WeightsRecord {
   std::string file;
   std::int64_t parameters = 0;  // of the model
   std::int64_t loaded = 0;      // of these
-  std::string fresh;            // parameters that were not loaded
+  std::string new_weights;      // parameters that were not loaded
   std::string unused;           // tensors of the file, without shapes
 
   static void VisitFields(auto& fields, auto& weights) {
     fields.Text("file", weights.file, kMaxList);
     fields("parameters", weights.parameters);
     fields("loaded", weights.loaded);
-    fields.Text("fresh", weights.fresh, kMaxList);
+    fields.Text("fresh", weights.new_weights, kMaxList);
     fields.Text("unused", weights.unused, kMaxList);
   }
 };

@@ -106,7 +106,7 @@ struct BatchView {
   const std::int64_t* ids = nullptr;    // [samples]: indices in the data set
   // Seed for random draws while reading samples, a function of the job's seed and of the update; 0
   // in evaluations.
-  std::uint64_t draw = 0;
+  std::uint64_t augmentation_seed = 0;
   std::int64_t position = 0;  // index of the first sample in its update; 0 in evaluations
   RunPosition run = {};       // not set for texts grouped by length
 

@@ -28,7 +28,7 @@ MemoryLimit MakeLimit(std::int64_t bytes, const std::string& what) {
           StrCat(Megabytes(bytes), " (", what, "), ", Megabytes(reserve), " stay free")};
 }
 
-Result<MemoryLimit> OnCpu(std::int64_t ranks) {
+Result<MemoryLimit> CpuMemoryLimit(std::int64_t ranks) {
   const auto shared = FreeSharedMemory();
   if (!shared) {
     return Status(ErrorKind::kOs,
@@ -61,7 +61,7 @@ MicroBatchSearch MakeSearch(const PlannedTraining& training) {
 }
 
 // For a GPU with an existing `engine`.
-Result<MemoryLimit> OnGpu(Engine& engine, const std::optional<MemoryLimit>& asked) {
+Result<MemoryLimit> GpuMemoryLimit(Engine& engine, const std::optional<MemoryLimit>& asked) {
   GACCD_ASSIGN_OR_RETURN(const std::int64_t free, engine.FreeDeviceBytes());
   MemoryLimit found = MakeLimit(free + engine.memory().device_bytes - DeviceMemory::kReserveBytes,
                                 "what this GPU has free next to its libraries");
@@ -78,7 +78,7 @@ UpdateCost ComputeUpdateCost(const Model& model) {
 
 Result<MemoryLimit> FindMemoryLimit(std::optional<std::int64_t> flag, Device device,
                                     std::int64_t ranks) {
-  if (!flag) return OnCpu(ranks);
+  if (!flag) return CpuMemoryLimit(ranks);
   MemoryLimit limit = MakeLimit(*flag, "--memory");
   if (device != Device::kCuda) return limit;
   constexpr std::int64_t kTaken = kGpuLibraryBytes + DeviceMemory::kReserveBytes;
@@ -150,7 +150,7 @@ Result<ChosenPlan> ChooseForTraining(Communicator& comm, Communicator& device_co
   const auto engine = MakeEngine(device_comm, training.model, of_first);
   GACCD_RETURN_IF_ERROR(AgreeOn(comm, engine.status()).status);
   if (on_gpu) {
-    auto found = OnGpu(**engine, limit);
+    auto found = GpuMemoryLimit(**engine, limit);
     GACCD_RETURN_IF_ERROR(AgreeOn(comm, found.status()).status);
     limit = *std::move(found);
   }

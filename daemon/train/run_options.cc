@@ -63,7 +63,7 @@ Result<Job> ReadTrainingJob(const Flags& flags) {
 }
 
 WeightRules MakeWeightRules(const Flags& flags) {
-  return {.fresh = SplitList(flags.new_weights.value_or("")),
+  return {.new_weights = SplitList(flags.new_weights.value_or("")),
           .unused = SplitList(flags.unused_weights.value_or(""))};
 }
 

@@ -31,7 +31,9 @@ struct Found {
   std::int64_t step = 0;
 };
 
-bool HasRules(const WeightRules& rules) { return !rules.fresh.empty() || !rules.unused.empty(); }
+bool HasRules(const WeightRules& rules) {
+  return !rules.new_weights.empty() || !rules.unused.empty();
+}
 
 Result<Found> ReadFile(const WeightRequest& request, const std::string& path, const Job& job,
                        Ticks* ticks) {
@@ -44,7 +46,7 @@ Result<Found> ReadFile(const WeightRequest& request, const std::string& path, co
   if (PathExists(config)) {
     GACCD_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(config, ErrorKind::kData));
     GACCD_RETURN_IF_ERROR(
-        CheckTransformersConfig(text, job.model, request.rules.fresh).WithContext(config));
+        CheckTransformersConfig(text, job.model, request.rules.new_weights).WithContext(config));
   }
   GACCD_ASSIGN_OR_RETURN(SafetensorsFile file, ReadSafetensors(path, ticks));
   return Found{.from = path, .file = std::move(file)};
@@ -55,7 +57,7 @@ Status CheckSavedModel(const Job& saved, const WeightRequest& request, const Job
   if (HasRules(request.rules)) {
     const auto config = TransformersConfig(saved.model, saved.data.class_name);
     if (!config.ok()) return Status::Ok();  // neither gpt nor bert
-    return CheckTransformersConfig(*config, job.model, request.rules.fresh);
+    return CheckTransformersConfig(*config, job.model, request.rules.new_weights);
   }
   return request.same_loss ? CheckSameModel(saved, job) : CheckSameNetwork(saved, job);
 }
@@ -150,7 +152,7 @@ Status Load(const WeightRequest& request, const Model& model, const Job& job,
   if (!other_values.ok() && request.same_loss) return other_values.status();
   const std::string warning = other_values.ok() ? *other_values : other_values.status().message();
   if (!warning.empty()) LogWarning(warning);
-  if (request.rules.fresh.empty()) {  // a new head has the classes of the job's data
+  if (request.rules.new_weights.empty()) {  // a new head has the classes of the job's data
     GACCD_ASSIGN_OR_RETURN(const ClassNames classes, ReadClassNames(job));
     ClassNames saved = ReadWeightsClassNames(found.from, found.file.metadata);
     GACCD_RETURN_IF_ERROR(CheckSameClasses(saved, classes));
@@ -166,7 +168,8 @@ Status Load(const WeightRequest& request, const Model& model, const Job& job,
   // A checkpoint of the same graph has its values.
   const bool same_graph = path.empty() && !HasRules(request.rules);
   if (graph != nullptr && !same_graph && path != GraphWeightsFile(graph->path)) {
-    GACCD_RETURN_IF_ERROR(exported.Assign(model, !request.rules.fresh.empty(), parameters, &ticks));
+    GACCD_RETURN_IF_ERROR(
+        exported.Assign(model, !request.rules.new_weights.empty(), parameters, &ticks));
   }
   GACCD_ASSIGN_OR_RETURN(loaded->report,
                          AssignParameters(found.from, found.file, model.layout(), parameters,

@@ -44,8 +44,8 @@ struct LoadedWeights {
 // loaded are initialised from job.seed. `loaded` is filled on rank 0. Errors: those of the file and
 // of AssignParameters(), and of CheckTransformersConfig() if config.json is next to the file.
 // kConfig for a checkpoint of another model than the job's; with rules, only the properties that
-// CheckTransformersConfig() compares must be equal. Without rules.fresh, the classes of the weights
-// must equal those of the job's data (CheckSameClasses()), and the columns those of the job
+// CheckTransformersConfig() compares must be equal. Without rules.new_weights, the classes of the
+// weights must equal those of the job's data (CheckSameClasses()), and the columns those of the job
 // (CheckSameColumns()).
 Agreement LoadWeightsTogether(Communicator& comm, Engine& engine, const Model& model,
                               const Job& job, const WeightRequest& request, LoadedWeights* loaded);

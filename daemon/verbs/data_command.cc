@@ -75,10 +75,11 @@ Result<RenderedSample> RenderMixed(std::unique_ptr<ImageDataset> plain, const Jo
   const SampleOrder order(job.seed, images.size(), job.data.shuffle);
   GACCD_ASSIGN_OR_RETURN(const SamplePosition sample, FindPosition(job, flags, order));
   GACCD_ASSIGN_OR_RETURN(RenderedSample rendered, RenderPlain(images, job, flags));
-  const std::uint64_t draw = StreamKey(job.seed, static_cast<std::uint64_t>(sample.update.index));
+  const std::uint64_t augmentation_seed =
+      StreamKey(job.seed, static_cast<std::uint64_t>(sample.update.index));
   const std::int64_t group = sample.in_update() / job.data.mix_group;
   const std::int64_t first = group * job.data.mix_group;
-  const GroupMix mix = DrawGroupMix(job.data, MixKey(draw, group),
+  const GroupMix mix = DrawGroupMix(job.data, MixKey(augmentation_seed, group),
                                     std::min(job.data.mix_group, sample.update.samples - first),
                                     images.transform().height(), images.transform().width());
   const std::int64_t partner_position =
@@ -99,7 +100,7 @@ Result<RenderedSample> RenderMixed(std::unique_ptr<ImageDataset> plain, const Jo
   GACCD_ASSIGN_OR_RETURN(const auto mixed, MixSamples(std::move(plain), job.data, order));
   const BatchMemory memory(mixed->spec(), 1);
   BatchView view = memory.view();
-  view.draw = draw;
+  view.augmentation_seed = augmentation_seed;
   view.position = sample.in_update();
   view.run = {.seed = job.seed,
               .first = sample.position,

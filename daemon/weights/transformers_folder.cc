@@ -209,19 +209,19 @@ std::vector<Expected> ExpectedKeys(const GptSpec& gpt) {
           {"n_positions", "gpt.context", {gpt.context}, 1024, "transformer.wpe.weight"}};
 }
 
-bool IsFresh(std::string_view table, std::span<const std::string> fresh) {
-  return !table.empty() && std::ranges::any_of(fresh, [&](const std::string& pattern) {
+bool IsNewTable(std::string_view table, std::span<const std::string> new_weights) {
+  return !table.empty() && std::ranges::any_of(new_weights, [&](const std::string& pattern) {
     return MatchesPattern(pattern, std::string(table));
   });
 }
 
 std::string FindDifferences(const Json& found, const std::vector<Expected>& all,
-                            std::span<const std::string> fresh) {
+                            std::span<const std::string> new_weights) {
   std::string text;
   for (const Expected& one : all) {
     const Json* const member = found.Find(one.key);
     const Json& value = member == nullptr ? one.absent : *member;
-    if (IsFresh(one.table, fresh)) continue;
+    if (IsNewTable(one.table, new_weights)) continue;
     if (std::ranges::find(one.values, value) != one.values.end()) continue;
     text +=
         StrCat(text.empty() ? "" : "; ", one.key, ": expected ", one.values.front().Dump(), " (",
@@ -247,7 +247,7 @@ Result<std::string> TransformersConfig(const ModelSpec& model,
 }
 
 Status CheckTransformersConfig(std::string_view config, const ModelSpec& model,
-                               std::span<const std::string> fresh) {
+                               std::span<const std::string> new_weights) {
   const auto* bert = std::get_if<BertSpec>(&model.architecture);
   const auto* gpt = std::get_if<GptSpec>(&model.architecture);
   if (bert == nullptr && gpt == nullptr) return Status::Ok();
@@ -261,7 +261,7 @@ Status CheckTransformersConfig(std::string_view config, const ModelSpec& model,
       type != nullptr && *type != kind
           ? StrCat("model_type: expected ", kind.Dump(), ", found ", type->Dump())
           : FindDifferences(*found, bert != nullptr ? ExpectedKeys(*bert) : ExpectedKeys(*gpt),
-                            fresh);
+                            new_weights);
   if (differences.empty()) return Status::Ok();
   return {ErrorKind::kData, StrCat("the weights belong to another model: ", differences)};
 }

@@ -37,9 +37,9 @@ Result<std::string> TransformersConfig(const ModelSpec& model,
 
 // kData with all differences if `config` describes another model than the gpt or bert of the job in
 // properties that the shapes of weights do not determine (heads, epsilon, activation, kind of
-// positions), or in sizes of tables, unless these are newly initialised (fresh: --new-weights).
+// positions), or in sizes of tables, unless these are newly initialised (--new-weights).
 // Missing keys have the defaults of transformers. Other architectures are not compared.
 Status CheckTransformersConfig(std::string_view config, const ModelSpec& model,
-                               std::span<const std::string> fresh = {});
+                               std::span<const std::string> new_weights = {});
 
 }  // namespace gaccd

@@ -45,7 +45,7 @@ class WeightMatcher {
 
   void Place(const NamedTensor& tensor) {
     const FlatEntry* entry = FindParameter(tensor.name);
-    if (entry == nullptr || IsFresh(*entry)) return MarkUnused(tensor.name, entry != nullptr);
+    if (entry == nullptr || IsNewWeight(*entry)) return MarkUnused(tensor.name, entry != nullptr);
     if (IsOnlyCopy(tensor.name) && assigned_.contains(entry->name)) return;  // of several
     if (!assigned_.insert(entry->name).second) {
       errors_.push_back(StrCat("two tensors for '", entry->name, "'"));
@@ -59,7 +59,7 @@ class WeightMatcher {
   }
   void Place(const OtherTensor& tensor) {
     const FlatEntry* entry = FindParameter(tensor.name);
-    if (entry == nullptr || IsFresh(*entry)) return MarkUnused(tensor.name, entry != nullptr);
+    if (entry == nullptr || IsNewWeight(*entry)) return MarkUnused(tensor.name, entry != nullptr);
     assigned_.insert(entry->name);
     errors_.push_back(StrCat(tensor.name, ": expected dtype F32, BF16 or F16, found ", tensor.dtype,
                              " (save the state_dict of model.float())"));
@@ -72,8 +72,8 @@ class WeightMatcher {
     for (const FlatEntry& entry : layout_.entries()) {
       if (IsConstant(entry.name)) continue;
       ++(entry.buffer ? report.buffers : report.parameters);
-      if (IsFresh(entry)) {
-        report.fresh.push_back(Shown(entry));
+      if (IsNewWeight(entry)) {
+        report.new_weights.push_back(Shown(entry));
         continue;
       }
       ++(entry.buffer ? report.loaded_buffers : report.loaded);
@@ -117,8 +117,8 @@ class WeightMatcher {
   [[nodiscard]] const FlatEntry* FindParameter(const std::string& tensor) const {
     return IsOnlyCopy(tensor) ? layout_.Find(names_.tied.at(tensor)) : FindByName(tensor);
   }
-  [[nodiscard]] bool IsFresh(const FlatEntry& entry) const {
-    return MatchesAny(rules_.fresh, entry.name);
+  [[nodiscard]] bool IsNewWeight(const FlatEntry& entry) const {
+    return MatchesAny(rules_.new_weights, entry.name);
   }
   // The usual reason is another head, of few parameters, which the advice can list.
   [[nodiscard]] std::string HintForOtherShapes() const {
@@ -188,7 +188,7 @@ bool MatchesName(const auto& all, const std::string& pattern) {
 
 Status CheckRules(const std::string& from, const SafetensorsFile& file, const FlatLayout& layout,
                   const WeightRules& rules) {
-  for (const std::string& pattern : rules.fresh) {
+  for (const std::string& pattern : rules.new_weights) {
     if (MatchesName(layout.entries(), pattern)) continue;
     const std::string first = layout.entries().empty() ? "" : layout.entries().front().name;
     return {ErrorKind::kConfig, StrCat("--new-weights: '", pattern,
@@ -217,7 +217,7 @@ std::string ToText(const WeightsReport& report) {
     text += StrCat(" and ", report.loaded_buffers, " of ", report.buffers, " buffers");
   }
   text += " are loaded";
-  if (!report.fresh.empty()) text += "; newly initialised: " + Abbreviate(report.fresh);
+  if (!report.new_weights.empty()) text += "; newly initialised: " + Abbreviate(report.new_weights);
   if (!report.unused.empty()) text += "; not used: " + Abbreviate(report.unused);
   return text;
 }
@@ -226,7 +226,7 @@ WeightsRecord ToRecord(const WeightsReport& report) {
   return {.file = report.from,
           .parameters = static_cast<std::int64_t>(report.parameters),
           .loaded = static_cast<std::int64_t>(report.loaded),
-          .fresh = Joined(report.fresh, ", "),
+          .new_weights = Joined(report.new_weights, ", "),
           .unused = Joined(report.unused, ", ")};
 }
 

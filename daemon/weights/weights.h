@@ -17,8 +17,8 @@ namespace gaccd {
 
 // Names allowed to have no counterpart, as patterns: * matches any text, ? any character.
 struct WeightRules {
-  std::vector<std::string> fresh;   // parameters that keep their values, even if in the file
-  std::vector<std::string> unused;  // tensors of the file without a parameter
+  std::vector<std::string> new_weights;  // parameters that keep their values, even if in the file
+  std::vector<std::string> unused;       // tensors of the file without a parameter
 };
 
 // The result of loading weights.
@@ -28,7 +28,7 @@ struct WeightsReport {
   std::size_t loaded = 0;                       // number of loaded parameters
   std::size_t buffers = 0;                      // in the model, such as running statistics
   std::size_t loaded_buffers = 0;               // number of loaded buffers
-  std::vector<std::string> fresh;               // not loaded: "classifier.weight [3, 12]"
+  std::vector<std::string> new_weights;         // not loaded: "classifier.weight [3, 12]"
   std::vector<std::string> unused;              // tensors of the file
   std::map<std::string, std::string> metadata;  // of the file
 };

@@ -142,9 +142,9 @@ Status CheckDeviceMessages(Communicator& comm, std::size_t largest) {
     for (const Way& way : sent) GACCD_RETURN_IF_ERROR(Send(way, shapes, round));
     for (const Way& way : received) GACCD_RETURN_IF_ERROR(Receive(way, shapes));
     for (const Way& way : received) {
-      const Status right = CheckReceived(way, shapes, round);
-      if (!right.ok() && right.kind() != ErrorKind::kInternal) return right;
-      if (first.ok()) first = right;
+      const Status checked = CheckReceived(way, shapes, round);
+      if (!checked.ok() && checked.kind() != ErrorKind::kInternal) return checked;
+      if (first.ok()) first = checked;
     }
     for (const Way& way : sent) GACCD_RETURN_IF_ERROR(Wait(way));
   }

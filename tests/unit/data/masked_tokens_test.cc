@@ -65,11 +65,11 @@ struct MaskedText {
 
 // The result of one sample, read together with another one and cut to `length`, up to its own
 // length.
-MaskedText Read(const Dataset& data, std::int64_t sample, std::uint64_t draw,
+MaskedText Read(const Dataset& data, std::int64_t sample, std::uint64_t augmentation_seed,
                 std::int64_t length = 0, std::int64_t other = 17) {
   BatchMemory memory(data.spec(), 2);
   BatchView view = memory.view();
-  view.draw = draw;
+  view.augmentation_seed = augmentation_seed;
   view.length = length;
   data.Gather(std::array<std::int64_t, 2>{other, sample}, view);
   const std::int64_t row = length > 0 ? length : kContext;

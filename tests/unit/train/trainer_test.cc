@@ -352,9 +352,9 @@ TEST(Trainer, LoadsWeightsIntoPipelineWithNewParameters) {
       }
       LoadedWeights report;
       GACCD_RETURN_IF_ERROR(
-          LoadWeightsTogether(comm, trainer->engine(), trainer->model(), job,
-                              {.path = path, .rules = {.fresh = {"fc2.*"}, .unused = {"fc2.*"}}},
-                              &report)
+          LoadWeightsTogether(
+              comm, trainer->engine(), trainer->model(), job,
+              {.path = path, .rules = {.new_weights = {"fc2.*"}, .unused = {"fc2.*"}}}, &report)
               .status);
       GACCD_ASSIGN_OR_RETURN(auto mine, trainer->Parameters());
       if (comm.rank() == stages - 1) parameters = std::move(mine);

@@ -97,9 +97,9 @@ TEST_F(Weights, AcceptsTableUnderItsOtherNameAlone) {
   std::vector<float> loaded(parameters_.size());
   ASSERT_OK(LoadParameters(Path(), layout_, loaded, names).status());
   EXPECT_TRUE(std::equal(weight.begin(), weight.end(), loaded.begin()));
-  const auto fresh = ValueOrThrow(
-      LoadParameters(Path(), layout_, loaded, names, {.fresh = {"fc.weight"}, .unused = {}}));
-  EXPECT_THAT(fresh.unused, testing::ElementsAre("head.weight", "table"));
+  const auto with_new_weights = ValueOrThrow(
+      LoadParameters(Path(), layout_, loaded, names, {.new_weights = {"fc.weight"}, .unused = {}}));
+  EXPECT_THAT(with_new_weights.unused, testing::ElementsAre("head.weight", "table"));
   copy[5] = 0;
   Write(tensors);
   EXPECT_THAT(LoadParameters(Path(), layout_, loaded, names),
@@ -109,8 +109,9 @@ TEST_F(Weights, AcceptsTableUnderItsOtherNameAlone) {
 TEST_F(Weights, RefusesUnusedWeightsThatAreUsed) {
   ASSERT_TRUE(SaveParameters(Path(), layout_, parameters_).ok());
   std::vector<float> loaded(parameters_.size());
-  EXPECT_THAT(LoadParameters(Path(), layout_, loaded, {}, {.fresh = {}, .unused = {"fc.bias"}}),
-              IsError(ErrorKind::kConfig, "--new-weights=fc.bias"));
+  EXPECT_THAT(
+      LoadParameters(Path(), layout_, loaded, {}, {.new_weights = {}, .unused = {"fc.bias"}}),
+      IsError(ErrorKind::kConfig, "--new-weights=fc.bias"));
 }
 
 TEST_F(Weights, HaveNamesAndShapesOfStateDict) {
@@ -222,20 +223,20 @@ TEST_F(Weights, NewHeadKeepsInitialValuesOnRequest) {
     if (there) tensors.push_back({"fc.bias", four, six.first(4)});
     Write(tensors);
     EXPECT_THAT(load({}), HasKind(ErrorKind::kData));
-    const auto report = ValueOrThrow(load({.fresh = {"*.bias"}}));
+    const auto report = ValueOrThrow(load({.new_weights = {"*.bias"}}));
     EXPECT_EQ(ToText(report), "weights " + Path() +
                                   ": 1 of 2 parameters are loaded; newly initialised: fc.bias [3]" +
                                   (there ? "; not used: fc.bias" : ""));
     EXPECT_EQ(loaded[0], at_weight);
     EXPECT_EQ(loaded[static_cast<std::size_t>(layout_.Find("fc.bias")->offset)], -1.0F);
   }
-  EXPECT_THAT(load({.fresh = {"classifier.*"}}), HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(load({.fresh = {"classifier.*"}}),
+  EXPECT_THAT(load({.new_weights = {"classifier.*"}}), HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(load({.new_weights = {"classifier.*"}}),
               HasMessage("--new-weights: 'classifier.*' matches no parameter; the first is "
                          "'fc.weight'"));
   // A value that is no number does not matter where it is not used.
   Write({{"fc.weight", shape, six}});
-  EXPECT_TRUE(load({.fresh = {"fc.*"}}).ok());
+  EXPECT_TRUE(load({.new_weights = {"fc.*"}}).ok());
 }
 
 TEST_F(Weights, CountsBuffersSeparately) {
@@ -245,8 +246,8 @@ TEST_F(Weights, CountsBuffersSeparately) {
   parameters_.resize(static_cast<std::size_t>(layout_.size()));
   ASSERT_TRUE(SaveParameters(Path(), layout_, parameters_).ok());
   std::vector<float> loaded(parameters_.size());
-  const auto report =
-      ValueOrThrow(LoadParameters(Path(), layout_, loaded, {}, {.fresh = {"*_var", "fc.bias"}}));
+  const auto report = ValueOrThrow(
+      LoadParameters(Path(), layout_, loaded, {}, {.new_weights = {"*_var", "fc.bias"}}));
   EXPECT_THAT(ToText(report),
               testing::HasSubstr(": 1 of 2 parameters and 1 of 2 buffers are loaded; newly "
                                  "initialised: fc.bias [3], bn.running_var [3]"));
@@ -272,7 +273,7 @@ TEST_F(Weights, AllowsUnusedTensorsOnRequest) {
   EXPECT_EQ(record.file, Path());
   EXPECT_EQ(record.loaded, 2);
   EXPECT_EQ(record.parameters, 2);
-  EXPECT_EQ(record.fresh, "");
+  EXPECT_EQ(record.new_weights, "");
   EXPECT_EQ(record.unused, "cls.a, cls.b");
   EXPECT_THAT(LoadParameters(Path(), layout_, loaded, {}, {.unused = {"cls.*", "mlm.*"}}),
               HasMessage("--unused-weights: 'mlm.*' matches no tensor of " + Path()));
@@ -375,8 +376,8 @@ TEST(TransformersConfigTest, NewTableMayHaveAnotherSize) {
   const ModelSpec long_texts{.architecture = BertSpec{.context = 512}};
   const std::string config = *TransformersConfig(long_texts);
   EXPECT_FALSE(CheckTransformersConfig(config, short_texts).ok());
-  const std::vector<std::string> fresh = {"bert.embeddings.position*"};
-  EXPECT_TRUE(CheckTransformersConfig(config, short_texts, fresh).ok());
+  const std::vector<std::string> new_weights = {"bert.embeddings.position*"};
+  EXPECT_TRUE(CheckTransformersConfig(config, short_texts, new_weights).ok());
 }
 
 }  // namespace
