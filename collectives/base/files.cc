@@ -168,13 +168,14 @@ bool IsFolder(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-Result<std::vector<std::string>> ListFolder(const std::string& path, std::size_t most) {
+Result<std::vector<std::string>> ListFolder(const std::string& path, std::size_t max_entries) {
   const FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder.valid()) return ErrnoStatus("cannot list folder", path);
-  return ListFolder(folder.get(), path, most);
+  return ListFolder(folder.get(), path, max_entries);
 }
 
-Result<std::vector<std::string>> ListFolder(int fd, const std::string& path, std::size_t most) {
+Result<std::vector<std::string>> ListFolder(int fd, const std::string& path,
+                                            std::size_t max_entries) {
   const int own = ::openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);  // closedir() closes it
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(own < 0 ? nullptr : ::fdopendir(own),
                                                    ::closedir);
@@ -187,9 +188,9 @@ Result<std::vector<std::string>> ListFolder(int fd, const std::string& path, std
     if (entry == nullptr) break;
     const std::string_view name = entry->d_name;
     if (name == "." || name == "..") continue;
-    if (names.size() == most) {
-      return Status(ErrorKind::kData,
-                    StrCat("folder '", path, "': expected at most ", most, " entries, found more"));
+    if (names.size() == max_entries) {
+      return Status(ErrorKind::kData, StrCat("folder '", path, "': expected at most ", max_entries,
+                                             " entries, found more"));
     }
     names.emplace_back(name);
   }

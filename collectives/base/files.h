@@ -95,9 +95,10 @@ Status SyncFolder(const std::string& path);
 // Whether it is a folder, or a link to one.
 [[nodiscard]] bool IsFolder(const std::string& path);
 
-// The names in a folder, without "." and "..", sorted. kData if there are more than `most`.
-Result<std::vector<std::string>> ListFolder(const std::string& path, std::size_t most);
-Result<std::vector<std::string>> ListFolder(int fd, const std::string& path, std::size_t most);
+// The names in a folder, without "." and "..", sorted. kData if there are more than `max_entries`.
+Result<std::vector<std::string>> ListFolder(const std::string& path, std::size_t max_entries);
+Result<std::vector<std::string>> ListFolder(int fd, const std::string& path,
+                                            std::size_t max_entries);
 
 // Whether `user` is root or this user.
 [[nodiscard]] bool IsTrustedOwner(unsigned user);

@@ -55,23 +55,23 @@ std::optional<std::uint64_t> ReadNumber(const std::string& path) {
 // File names of a version of memory cgroups.
 struct CgroupFiles {
   std::string folder;  // root of the hierarchy
-  std::string most, used;
+  std::string limit_file, used_file;
   std::string_view inactive, active;  // lines of memory.stat with pages of files
 };
 
 // Free bytes in one group; empty: no limit.
 std::optional<std::uint64_t> FreeInGroup(const CgroupFiles& files, const std::string& group) {
   const std::string folder = StrCat(files.folder, group, "/");
-  const auto most = ReadNumber(folder + files.most);
-  const auto used = ReadNumber(folder + files.used);
-  if (!most || !used) return std::nullopt;
+  const auto limit = ReadNumber(folder + files.limit_file);
+  const auto used = ReadNumber(folder + files.used_file);
+  if (!limit || !used) return std::nullopt;
   std::uint64_t held = *used;
   std::ifstream stat(folder + "memory.stat");
   std::string key;
   for (std::uint64_t value = 0; stat >> key >> value;) {
     if (key == files.inactive || key == files.active) held -= std::min(held, value);
   }
-  return *most - std::min(*most, held);
+  return *limit - std::min(*limit, held);
 }
 
 // Applies the limits of a group and its parents. In a container that sees only its part of the tree

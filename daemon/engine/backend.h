@@ -37,10 +37,10 @@ struct UpdateSlot {
 // Timestamps of an update, in this order.
 enum class UpdateMark : std::uint8_t { kBegin, kComputed, kReduced, kEnd };
 
-// Applied after a step: parameters[element] <= most.
+// Applied after a step: parameters[element] <= max_value.
 struct ParameterLimit {
   std::int64_t element = 0;
-  float most = 0;
+  float max_value = 0;
 };
 
 class Backend {

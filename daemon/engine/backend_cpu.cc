@@ -281,7 +281,7 @@ Status CpuBackend::Optimize(const ParameterLimit* limit) {
   control_->parameters_not_finite = optimizer_->parameters_not_finite() ? 1 : 0;
   if (limit != nullptr) {
     float& value = parameter(limit->element);
-    value = std::min(value, limit->most);
+    value = std::min(value, limit->max_value);
   }
   optimizer_->Average(Own(replica_->parameters()));
   replica_->AddToRunningStatistics();

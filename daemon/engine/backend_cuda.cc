@@ -172,8 +172,8 @@ Status CudaBackend::Optimize(const ParameterLimit* limit) {
   cudaStream_t stream = context_->compute();
   GACCD_RETURN_IF_ERROR(optimizer_->Step(stream, control()));
   if (limit != nullptr) {
-    GACCD_RETURN_IF_ERROR(
-        LimitParameter(stream, control(), parameters_.as<float>() + limit->element, limit->most));
+    GACCD_RETURN_IF_ERROR(LimitParameter(
+        stream, control(), parameters_.as<float>() + limit->element, limit->max_value));
   }
   GACCD_RETURN_IF_ERROR(optimizer_->Average(stream, control()));
   if (pipeline_ != nullptr) return SharedParametersChanged();

@@ -41,14 +41,17 @@ DividedSteps::DividedSteps(const Model& model, const ReplicaOptions& planned,
       any_split_(planned.any_split),
       refuses_(std::move(refuses)),
       backend_(backend),
-      most_(planned_.empty() ? std::numeric_limits<std::int64_t>::max() : *planned_.rbegin()),
+      max_samples_(planned_.empty() ? std::numeric_limits<std::int64_t>::max()
+                                    : *planned_.rbegin()),
       recompute_(planned.recompute) {}
 
 Status DividedSteps::RetryAllocation() {
   Status error = backend_.allocation_error();
-  if (error.ok() && model_.update_sums() > 0 && !planned_.empty()) error = RefusedForTest(most_);
+  if (error.ok() && model_.update_sums() > 0 && !planned_.empty()) {
+    error = RefusedForTest(max_samples_);
+  }
   if (error.ok() || planned_.empty()) return error;
-  return Reduce(most_, /*rest=*/0, std::move(error));
+  return Reduce(max_samples_, /*rest=*/0, std::move(error));
 }
 
 Status DividedSteps::RefusedForTest(std::int64_t count) const {
@@ -67,7 +70,7 @@ Status DividedSteps::MicroStep(const BatchView& batch, MicroStepPosition place, 
   std::int64_t done = 0;
   do {
     const std::int64_t rest = batch.samples - done;
-    const std::int64_t count = std::min(rest, most_);
+    const std::int64_t count = std::min(rest, max_samples_);
     const BatchView part = count == batch.samples
                                ? batch
                                : Rows(model_.sample(), batch, static_cast<std::size_t>(done),
@@ -97,7 +100,7 @@ Status DividedSteps::Reduce(std::int64_t count, std::int64_t rest, Status failur
                                 .bytes_before = PlannedBytes(),
                                 .reason = failure.message()};
     GACCD_RETURN_IF_ERROR(ReduceOnce(count, failure));
-    count = std::min(count, most_);
+    count = std::min(count, max_samples_);
     retry.samples = count;
     retry.recompute = recompute_ == Recompute::kBlocks;
     on_prepare_(true);
@@ -114,7 +117,7 @@ Status DividedSteps::ReduceOnce(std::int64_t count, const Status& failure) {
   const std::string_view not_half = WhyNotHalf(model_, any_split_, count);
   const std::string_view not_recompute = WhyNotRecompute(model_, recompute_);
   if (retries_.size() < kMaxRetries && not_half.empty()) {
-    most_ = (count + 1) / 2;
+    max_samples_ = (count + 1) / 2;
     return Status::Ok();
   }
   if (retries_.size() < kMaxRetries && not_recompute.empty()) {
@@ -138,8 +141,8 @@ std::set<std::int64_t> DividedSteps::Sizes(std::int64_t rest) const {
   whole.insert(rest);
   std::set<std::int64_t> sizes;
   for (const std::int64_t size : whole) {
-    if (size > most_) sizes.insert(most_);
-    sizes.insert(size > most_ ? size % most_ : size);
+    if (size > max_samples_) sizes.insert(max_samples_);
+    sizes.insert(size > max_samples_ ? size % max_samples_ : size);
   }
   sizes.erase(0);
   return sizes;

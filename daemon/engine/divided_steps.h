@@ -64,7 +64,7 @@ class DividedSteps {
   // Prepares graphs that need less memory after the allocation for `count` samples failed; `rest`
   // samples of the micro-batch are not computed yet.
   Status Reduce(std::int64_t count, std::int64_t rest, Status failure);
-  // Halves most_, or else sets recompute_; kConfig if neither is possible.
+  // Halves max_samples_, or else sets recompute_; kConfig if neither is possible.
   Status ReduceOnce(std::int64_t count, const Status& failure);
   // Sizes of the parts of the planned micro-batches and of `rest` samples.
   [[nodiscard]] std::set<std::int64_t> Sizes(std::int64_t rest) const;
@@ -76,7 +76,7 @@ class DividedSteps {
   const std::function<bool(std::int64_t samples)> refuses_;
   std::function<void(bool preparing)> on_prepare_ = [](bool) {};
   Backend& backend_;
-  std::int64_t most_;  // maximum samples per micro-step
+  std::int64_t max_samples_;  // maximum samples per micro-step
   Recompute recompute_;
   std::int64_t step_ = 0;
   std::int64_t micro_step_ = 0;  // index of the next one

@@ -150,14 +150,14 @@ GraphValue RecordBatchNorm(GraphRecorder& r) {
   return InMemoryOrder(norm(r.recorder(), r.Rows(x, order, 1)), x.sizes, order);
 }
 
-GraphAttributeRule Pixels(std::string_view name, double least) {
-  return {.name = name, .count = 2, .least = least, .most = kMaxPixels};
+GraphAttributeRule Pixels(std::string_view name, double min_value) {
+  return {.name = name, .count = 2, .min_value = min_value, .max_value = kMaxPixels};
 }
 
 }  // namespace
 
 std::vector<GraphOp> ImageOps() {
-  const GraphAttributeRule groups = {.name = "groups", .least = 1, .most = kMaxPixels};
+  const GraphAttributeRule groups = {.name = "groups", .min_value = 1, .max_value = kMaxPixels};
   return {
       {"conv2d",
        2,

@@ -24,12 +24,12 @@ Status CheckAttribute(const GraphNode& node, const GraphAttributeRule& rule) {
   const auto bad = [&](const std::string& expected, const auto& found) {
     return BadGraph(StrCat(rule.name, ": expected ", expected, ", found ", found));
   };
-  const std::string range = StrCat("in [", rule.least, ", ", rule.most, "]");
+  const std::string range = StrCat("in [", rule.min_value, ", ", rule.max_value, "]");
   const std::string name(rule.name);
   if (rule.count < 0) {
     const auto number = node.numbers.find(name);
     if (number == node.numbers.end()) return bad("a number", "none");
-    if (number->second >= rule.least && number->second <= rule.most) return Status::Ok();
+    if (number->second >= rule.min_value && number->second <= rule.max_value) return Status::Ok();
     return bad(StrCat("a number ", range), number->second);
   }
   const auto integers = node.integers.find(name);
@@ -37,7 +37,8 @@ Status CheckAttribute(const GraphNode& node, const GraphAttributeRule& rule) {
   if (rule.count == 0) return Status::Ok();
   const auto& values = integers->second;
   if (std::ssize(values) == rule.count && std::ranges::all_of(values, [&](std::int64_t value) {
-        return static_cast<double>(value) >= rule.least && static_cast<double>(value) <= rule.most;
+        return static_cast<double>(value) >= rule.min_value &&
+               static_cast<double>(value) <= rule.max_value;
       })) {
     return Status::Ok();
   }

@@ -58,8 +58,8 @@ namespace gaccd {
 struct GraphAttributeRule {
   std::string_view name;
   std::int64_t count = 1;  // number of integers; 0: any; -1: one real number
-  double least = 0;
-  double most = 0;
+  double min_value = 0;
+  double max_value = 0;
 };
 
 struct GraphOp {
@@ -94,10 +94,11 @@ Status CheckGraphNode(const GraphNode& node);
 
 // Rules for attributes.
 [[nodiscard]] constexpr GraphAttributeRule Flag(std::string_view name) {
-  return {.name = name, .most = 1};
+  return {.name = name, .max_value = 1};
 }
-[[nodiscard]] constexpr GraphAttributeRule Real(std::string_view name, double least, double most) {
-  return {.name = name, .count = -1, .least = least, .most = most};
+[[nodiscard]] constexpr GraphAttributeRule Real(std::string_view name, double min_value,
+                                                double max_value) {
+  return {.name = name, .count = -1, .min_value = min_value, .max_value = max_value};
 }
 [[nodiscard]] constexpr GraphAttributeRule AnyIntegers(std::string_view name) {
   return {.name = name, .count = 0};

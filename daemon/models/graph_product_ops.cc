@@ -231,7 +231,7 @@ std::vector<GraphOp> ProductOps() {
       {"mean", 1, 0, 0, {AnyIntegers("dims"), Flag("keepdim")}, RecordSum<true>},
       {"matmul", 2, 0, 0, {Flag("transpose")}, RecordMatmul},
       {.name = "cat",
-       .attributes = {{.name = "dim", .most = 8}},
+       .attributes = {{.name = "dim", .max_value = 8}},
        .record = RecordCat,
        .many = true},
   };

@@ -231,7 +231,7 @@ std::vector<GraphOp> SequenceOps() {
        2,
        0,
        0,
-       {{.name = "padding_idx", .most = 0x7fffffff}},
+       {{.name = "padding_idx", .max_value = 0x7fffffff}},
        RecordPaddedEmbedding},
       {"positions", 0, 1, 0, {AnyIntegers("size")}, RecordPositions},
       {"attention", 3, 0, 0, {Flag("causal")}, RecordAttention},

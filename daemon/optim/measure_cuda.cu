@@ -34,9 +34,9 @@ __global__ void __launch_bounds__(kWarp)
 }
 
 __global__ void __launch_bounds__(kWarp)
-    LimitKernel(const UpdateControl* control, float* parameter, float most) {
+    LimitKernel(const UpdateControl* control, float* parameter, float max_value) {
   if (threadIdx.x != 0 || control->decision.idle != 0) return;
-  if (*parameter > most) *parameter = most;
+  if (*parameter > max_value) *parameter = max_value;
 }
 
 // One warp sums one block of values, so the result depends on nothing else.
@@ -160,8 +160,9 @@ Status DecideFromParts(cudaStream_t stream, const double* squares, int parts,
 }
 
 Status LimitParameter(cudaStream_t stream, const UpdateControl* control, float* parameter,
-                      float most) {
-  return Launch(LimitKernel, {1, kWarp}, stream, "limit of a parameter", control, parameter, most);
+                      float max_value) {
+  return Launch(LimitKernel, {1, kWarp}, stream, "limit of a parameter", control, parameter,
+                max_value);
 }
 
 Status CastTo(DType dtype, cudaStream_t stream, const float* in, std::int64_t elements, void* out) {

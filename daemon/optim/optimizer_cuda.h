@@ -54,9 +54,9 @@ Status SumSquares(cudaStream_t stream, std::int64_t elements, UpdateControl* con
 Status DecideFromParts(cudaStream_t stream, const double* squares, int parts,
                        UpdateControl* control);
 
-// After a step: *parameter = min(*parameter, most).
+// After a step: *parameter = min(*parameter, max_value).
 Status LimitParameter(cudaStream_t stream, const UpdateControl* control, float* parameter,
-                      float most);
+                      float max_value);
 
 // out[i] = in[i] converted to `dtype`, kBF16 or kFP16, rounded to nearest even.
 Status CastTo(DType dtype, cudaStream_t stream, const float* in, std::int64_t elements, void* out);

@@ -135,8 +135,9 @@ Result<MicroBatchChoice> ChooseForRequest(const PlanRequest& request,
   GACCD_ASSIGN_OR_RETURN(const Plan whole, InOneMicroStep(request));
   const std::int64_t load = whole.request().micro_batch;
   Search plans(request, find);
-  GACCD_ASSIGN_OR_RETURN(const Plan largest,
-                         plans.Evaluate(search.most > 0 ? std::min(load, search.most) : load));
+  GACCD_ASSIGN_OR_RETURN(
+      const Plan largest,
+      plans.Evaluate(search.max_micro_batch > 0 ? std::min(load, search.max_micro_batch) : load));
   if (largest.memory()->fits()) return plans.Finish(largest, search.smaller);
   GACCD_ASSIGN_OR_RETURN(const Plan smallest, plans.Evaluate(1));
   if (!smallest.memory()->fits()) {

@@ -61,8 +61,8 @@ struct MicroBatchChoice {
 };
 
 struct MicroBatchSearch {
-  std::int64_t most = 0;    // upper limit of the micro-batch; 0: none
-  std::size_t smaller = 0;  // number of additional smaller ones to consider, for display
+  std::int64_t max_micro_batch = 0;  // 0: no limit
+  std::size_t smaller = 0;           // number of additional smaller ones to consider, for display
   // Recompute is not set by the job: kBlocks is considered too, always for display, otherwise only
   // if a single micro-step does not fit without it. REQUIRES: the request has kNone.
   bool recompute = false;

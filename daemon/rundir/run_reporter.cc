@@ -119,7 +119,7 @@ Status RunReporter::Impl::CompleteStatus(RunStatus& now) {
   now.write_errors += events->failures();
   now.dropped_lines = events->dropped() + DroppedLogLines();
   const auto quiet = events->quiet_for();
-  if (quiet < options.most_quiet) return folder->owner().CheckInPlace();
+  if (quiet < options.max_quiet) return folder->owner().CheckInPlace();
   const HeartbeatRecord heartbeat{.phase = place.phase.load(std::memory_order_relaxed),
                                   .step = place.step.load(std::memory_order_relaxed),
                                   .micro_step = place.micro_step.load(std::memory_order_relaxed),

@@ -43,10 +43,10 @@ struct ReporterOptions {
   ProgressMode progress = ProgressMode::kAuto;
   bool quiet = false;         // nothing on stdout
   bool group_access = false;  // the group may read the run folder
-  // Period of STATUS.json; an event file without events for most_quiet then gets a line with the
+  // Period of STATUS.json; an event file without events for max_quiet then gets a line with the
   // current phase of rank 0.
   std::chrono::milliseconds status_period{10'000};
-  std::chrono::milliseconds most_quiet{30'000};
+  std::chrono::milliseconds max_quiet{30'000};
   std::chrono::milliseconds rank_period{60'000};  // period of the lines in ev/
   VerdictGuard* guard = nullptr;                  // on rank 0; must outlive the reporter
   // How long Finish() waits for the run folder; at most 3 s if a rank was lost.

@@ -55,7 +55,7 @@ Result<std::vector<std::int64_t>> GatherNeeds(Communicator& comm, const MemoryNe
 }
 
 MicroBatchSearch MakeSearch(const PlannedTraining& training) {
-  return {.most = training.any_load ? BatchFeed::kMaxPreparedSizes : 0,
+  return {.max_micro_batch = training.any_load ? BatchFeed::kMaxPreparedSizes : 0,
           .recompute = !training.job.batch.recompute && training.model.has_blocks(),
           .cost = ComputeUpdateCost(training.model)};
 }

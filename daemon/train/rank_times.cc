@@ -33,17 +33,17 @@ std::string_view RankTimes::SlowPhase(const Loss& loss) {
 
 void RankTimes::SetPlanned(std::span<const double> planned) {
   planned_.assign(world_, 1);
-  most_planned_ = 1;
+  max_planned_ = 1;
   if (planned.empty()) return;
   const double median = Median([planned](std::size_t r) { return planned[r]; });
   if (!(median > 0)) return;  // most ranks have no sample
   for (std::size_t r = 0; r < world_; ++r) planned_[r] = std::max(1.0, planned[r] / median);
-  most_planned_ = *std::ranges::max_element(planned_);
+  max_planned_ = *std::ranges::max_element(planned_);
 }
 
 template <typename Time>
 double RankTimes::Expected(const Time& time_of_rank) {
-  return most_planned_ * Median([&](std::size_t r) { return time_of_rank(r) / planned_[r]; });
+  return max_planned_ * Median([&](std::size_t r) { return time_of_rank(r) / planned_[r]; });
 }
 
 std::optional<Straggler> RankTimes::Unpack(std::span<const double> control_words,

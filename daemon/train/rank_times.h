@@ -131,7 +131,7 @@ class RankTimes {
   std::vector<double> scratch_;  // by rank
   std::vector<double> busy_s_;
   std::vector<double> planned_;  // planned(r)
-  double most_planned_ = 1;
+  double max_planned_ = 1;
   std::deque<Span> window_;       // oldest first
   int window_updates_ = 0;        // in all spans
   std::set<int> warned_;          // slow ranks for which a warning was logged

@@ -35,13 +35,13 @@ void Curve::RewindTo(std::int64_t step) {
 }
 
 void Curve::Limit(std::size_t max_bins) {
-  most_ = max_bins;
+  max_bins_ = max_bins;
   Shorten();
 }
 
 void Curve::Shorten() {
   // An attempt has at least one bin.
-  while (count_ > most_ + pieces_.size()) DoubleWidth();
+  while (count_ > max_bins_ + pieces_.size()) DoubleWidth();
 }
 
 void Curve::DoubleWidth() {

@@ -26,7 +26,7 @@ class Curve {
   static constexpr std::size_t kMaxBins = 360;
 
   Curve() = default;
-  explicit Curve(std::size_t max_bins) : most_(max_bins) {}
+  explicit Curve(std::size_t max_bins) : max_bins_(max_bins) {}
 
   // The following points belong to another attempt, which may repeat updates of the previous one.
   void BeginPiece() { begins_ = true; }
@@ -57,7 +57,7 @@ class Curve {
   void Shorten();
   void DoubleWidth();
 
-  std::size_t most_ = kMaxBins;
+  std::size_t max_bins_ = kMaxBins;
   std::int64_t width_ = 1;
   std::size_t count_ = 0;  // number of bins in all pieces
   bool begins_ = true;
@@ -69,11 +69,11 @@ class Curve {
 template <typename Sum>
 class BinSums {
  public:
-  explicit BinSums(std::size_t max_bins) : most_(max_bins) {}
+  explicit BinSums(std::size_t max_bins) : max_bins_(max_bins) {}
 
   void Add(std::int64_t step, const Sum& sum) {
     sums_[step / width_] += sum;
-    while (sums_.size() > most_) DoubleWidth();
+    while (sums_.size() > max_bins_) DoubleWidth();
   }
 
   [[nodiscard]] std::int64_t width() const { return width_; }
@@ -88,7 +88,7 @@ class BinSums {
     sums_ = std::move(joined);
   }
 
-  std::size_t most_;
+  std::size_t max_bins_;
   std::int64_t width_ = 1;
   std::map<std::int64_t, Sum> sums_;
 };

@@ -96,7 +96,7 @@ TEST(EvaluatorTest, ReportsWaitForData) {
       ValueOrThrow(RunReporter::Start(*comm, {.run_dir = folder.path(),
                                               .quiet = true,
                                               .status_period = std::chrono::milliseconds(5),
-                                              .most_quiet = std::chrono::milliseconds(5)}));
+                                              .max_quiet = std::chrono::milliseconds(5)}));
   bool said = false;
   int reads = 0;
   const tests::EmptyDataset data(kEvaluated);

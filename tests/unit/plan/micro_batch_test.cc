@@ -67,7 +67,7 @@ TEST(MicroBatch, FindsSizeBetweenOneAndAll) {
 }
 
 TEST(MicroBatch, IsAtMostRequested) {
-  const MicroBatchChoice choice = Choose(Published(), Linear(0, 1, 100), {.most = 6});
+  const MicroBatchChoice choice = Choose(Published(), Linear(0, 1, 100), {.max_micro_batch = 6});
   EXPECT_EQ(choice.plan().request().micro_batch, 5);  // 13 in three micro-steps
 }
 

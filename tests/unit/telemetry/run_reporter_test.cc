@@ -62,7 +62,7 @@ TEST_F(RunReporterTest, QuietRunWritesStatus) {
     const auto comm = MakeSingle();
     ReporterOptions options = Options(Run());
     options.status_period = std::chrono::milliseconds(5);
-    options.most_quiet = std::chrono::milliseconds(50);
+    options.max_quiet = std::chrono::milliseconds(50);
     GACCD_ASSIGN_OR_RETURN(const auto reporter, RunReporter::Start(*comm, options));
     reporter->Report(StageRecord{"data"});
     const std::string owner = Run() + "/.owner";
