@@ -54,7 +54,8 @@ std::string FirstNotFiniteParameter(const FlatLayout& layout, std::span<const fl
 }
 
 Result<std::vector<Offender>> FindOffenders(Engine& engine, const FlatLayout& layout,
-                                            const UpdateReplay& replay, float limit) {
+                                            const UpdateReplay& replay, float limit,
+                                            bool loss_only) {
   std::vector<Offender> offenders;
   std::vector<float> gradients(static_cast<std::size_t>(layout.size()));
   for (std::int64_t step = 0; step < replay.steps; ++step) {
@@ -74,6 +75,7 @@ Result<std::vector<Offender>> FindOffenders(Engine& engine, const FlatLayout& la
       continue;
     }
     GACCD_ASSIGN_OR_RETURN(const double loss, engine.Probe(*batch));
+    if (loss_only && std::isfinite(loss)) continue;
     GACCD_RETURN_IF_ERROR(engine.GetGradients(gradients));
     std::string where = FirstNotFiniteParameter(layout, gradients);
     if (where.empty()) {

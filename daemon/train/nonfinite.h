@@ -41,9 +41,12 @@ struct Offender {
                                                   std::span<const float> values);
 
 // Local. Calls Engine::Probe() for every micro-batch with samples; if the engine cannot probe,
-// returns micro-batches with bad inputs. limit: of the absolute values of gradients.
+// returns micro-batches with bad inputs. limit: of the absolute values of gradients. loss_only: a
+// gradient is no offence if the loss is finite (in fp16 it overflows if the loss scale is too
+// high).
 Result<std::vector<Offender>> FindOffenders(Engine& engine, const FlatLayout& layout,
-                                            const UpdateReplay& replay, float limit);
+                                            const UpdateReplay& replay, float limit,
+                                            bool loss_only);
 
 // "micro-batch 2 of 3: the gradient of fc1.weight is not finite; samples 4, 17, 23", and the number
 // of further ones. REQUIRES: at least one offender.

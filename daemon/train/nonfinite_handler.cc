@@ -12,11 +12,13 @@
 namespace gaccd {
 
 Result<SharedOffenders> NonfiniteHandler::LocateOffenders(const UpdateInFlight& done,
+                                                          bool loss_only,
                                                           std::vector<Offender>* mine) {
   const Plan& plan = c_.feed.PlanFor(done.update);
   const auto look = [&]() -> Result<std::vector<Offender>> {
     GACCD_ASSIGN_OR_RETURN(const UpdateReplay replay, c_.feed.Replay(c_.engine, done.update));
-    return FindOffenders(c_.engine, c_.layout, replay, plan.any_split() ? kFloatLimit : INFINITY);
+    return FindOffenders(c_.engine, c_.layout, replay, plan.any_split() ? kFloatLimit : INFINITY,
+                         loss_only);
   };
   auto found = look();
   if (found.ok() && !found->empty()) {
@@ -49,7 +51,7 @@ Status NonfiniteHandler::Explain(const UpdateInFlight& done, Status error) {
   if (error.kind() != ErrorKind::kNoRequeue) return error;
   GACCD_RETURN_IF_ERROR(CheckParameters());
   std::vector<Offender> mine;
-  const auto shared = LocateOffenders(done, &mine);
+  const auto shared = LocateOffenders(done, /*loss_only=*/false, &mine);
   if (shared.ok()) return Diverged(error.message(), *shared);
   return {error.kind(), StrCat(error.message(), "; ", shared.status().message())};
 }
@@ -93,7 +95,8 @@ Status NonfiniteHandler::HandleResult(const UpdateInFlight& done, UpdateResult* 
     return Status::Ok();
   }
   std::vector<Offender> mine;
-  GACCD_ASSIGN_OR_RETURN(const SharedOffenders shared, LocateOffenders(done, &mine));
+  const bool loss_only = c_.loss_scale != nullptr;  // an overflow is no fault of the samples
+  GACCD_ASSIGN_OR_RETURN(const SharedOffenders shared, LocateOffenders(done, loss_only, &mine));
   if (policy_ == OnNonfinite::kStop) {
     return Diverged(StrCat("training diverged: the loss is ", result->loss, ", the gradient is ",
                            std::isfinite(result->grad_norm) ? "finite" : "not finite"),
@@ -118,6 +121,10 @@ Status NonfiniteHandler::HandleResult(const UpdateInFlight& done, UpdateResult* 
   if (IsUnlabelled(*result)) {
     warn(" is skipped, as no label of its finite micro-batches counts: ");
     return Status::Ok();
+  }
+  if (loss_only && std::isfinite(result->loss)) {
+    if (Status status = UpdateLossScale(done, *result); !status.ok()) return Explain(done, status);
+    if (!result->finite) return Status::Ok();
   }
   if (!result->finite) {
     return Diverged(

@@ -87,7 +87,8 @@ class NonfiniteHandler {
   [[nodiscard]] Status Diverged(const std::string& why, const SharedOffenders& shared) const;
   void WarnAboutUnlabelled(const UpdateInFlight& done);
   Status UpdateLossScale(const UpdateInFlight& done, const UpdateResult& result);
-  Result<SharedOffenders> LocateOffenders(const UpdateInFlight& done, std::vector<Offender>* mine);
+  Result<SharedOffenders> LocateOffenders(const UpdateInFlight& done, bool loss_only,
+                                          std::vector<Offender>* mine);
   Result<UpdateResult> RepeatWithout(const UpdateInFlight& done, const std::vector<Offender>& mine,
                                      std::int64_t samples);
 

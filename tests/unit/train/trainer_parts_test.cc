@@ -288,15 +288,16 @@ TEST(FindOffendersTest, GradientAtTheLimitIsTooLarge) {
   const FlatEntry& last = layout.entries().back();
   const float largest =
       tests::FakeBackend::ElementValue(EngineBuffer::kGradients, last.offset + last.elements - 1);
-  const auto find = [&](float limit) {
+  const auto find = [&](float limit, bool loss_only = false) {
     const UpdateReplay replay = ValueOrThrow(a.feed.Replay(a.engine, a.first.update));
-    return ValueOrThrow(FindOffenders(a.engine, layout, replay, limit));
+    return ValueOrThrow(FindOffenders(a.engine, layout, replay, limit, loss_only));
   };
   EXPECT_EQ(find(std::nextafter(largest, INFINITY)).size(), 1U);
   const std::vector<Offender> found = find(largest);
   ASSERT_EQ(found.size(), 5U);
   EXPECT_EQ(found.back().where, last.name);
   EXPECT_TRUE(found.back().too_large);
+  EXPECT_EQ(find(largest, /*loss_only=*/true).size(), 1U) << "that of sample 3";
 }
 
 TEST(NonfiniteHandlerTest, SkipsUpdatesUpToLimit) {
@@ -332,6 +333,17 @@ TEST(NonfiniteHandlerTest, RepeatsUpdateWithoutOffenders) {
   result = {.samples = 20, .divisor = 20, .finite = false};
   EXPECT_THAT(a.handler.HandleResult(a.first, &result),
               IsError(ErrorKind::kNoRequeue, "also without the 4 samples"));
+}
+
+// Without the offenders each sample weighs more, so that the gradient may overflow in fp16.
+TEST(NonfiniteHandlerTest, OverflowWithoutOffendersHalvesLossScale) {
+  LossScale scale({.init_scale = 4, .growth_interval = 2, .least_scale = 1});
+  Alone a(OnNonfinite::kDropMicroBatch, &scale);
+  a.engine->squares = NAN;
+  UpdateResult result{.samples = 20, .divisor = 20, .loss = NAN, .finite = false};
+  EXPECT_OK(a.handler.HandleResult(a.first, &result));
+  EXPECT_FALSE(result.finite);
+  EXPECT_EQ(scale.scale(), 2);
 }
 
 TEST(NonfiniteHandlerTest, SkipsUpdateWhoseRemainingSamplesHaveNoLabel) {
