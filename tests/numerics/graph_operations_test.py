@@ -214,8 +214,8 @@ class GraphOperations(ExportTest):
             "gelu by erf": lambda m, y: y * 0.5 * (1 + torch.erf(y / 2 ** 0.5)), "log_softmax": lambda m, y: (20 * y).log_softmax(1),
             "log_softmax of columns": lambda m, y: y.view(-1, 2, 3).log_softmax(1).flatten(1),
             "max": lambda m, y: y * y.view(-1, 2, 3).max(1)[0].sum(1, keepdim=True),
-            "min": lambda m, y: y * y.view(-1, 2, 3).min(2, keepdim=True).values.sum(1)})
-        self.check({
+            "min": lambda m, y: y * y.view(-1, 2, 3).min(2, keepdim=True).values.sum(1),
+            "logsumexp": lambda m, y: y * (y + (y[:, :1] < 0) * torch.finfo(y.dtype).min).logsumexp(1, keepdim=True).sigmoid(),
             "any": lambda m, y: y * (y > 0.5).any(1, keepdim=True) + y * (y > -1).all(1)[:, None] + y.view(-1, 2, 3).relu().any(1).repeat(1, 2),
             "a norm of the order 1": lambda m, y: f.normalize(y, p=1, dim=1) + (y * (y > 0)).norm(1, dim=1)[:, None]})
         self.check({

@@ -88,13 +88,22 @@ def _elu(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
     return graph.emit(node, Node("add", both, {}))
 
 
-def _log_softmax(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    """y - log(sum(exp(y))) with y = x - max(x)."""
-    dims = _inner_dims(graph, node, a["self"], [a["dim"]])
-    largest = _pooled(graph, node, a["self"], dims, True, 1)
-    y = graph.emit(node, Node("add", [graph.value_name(node, a["self"]), scaled(graph, node, largest, -1)], {}))
+def _log_sum(graph: GraphBuilder, node: Any, x: Any, dims: list[int]) -> tuple[str, str, str]:
+    """max(x), y = x - max(x), log(sum(exp(y))). Rows whose values are all HIDDEN need no other formula, as those of -inf do."""
+    largest = _pooled(graph, node, x, dims, True, 1)
+    y = graph.emit(node, Node("add", [graph.value_name(node, x), scaled(graph, node, largest, -1)], {}))
     total = graph.emit(node, Node("sum", [graph.emit(node, Node("exp", [y], {}))], {"dims": dims, "keepdim": True}))
-    return Node("add", [y, scaled(graph, node, graph.emit(node, Node("log", [total], {})), -1)], {})
+    return largest, y, graph.emit(node, Node("log", [total], {}))
+
+
+def _log_softmax(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    _, y, log_sum = _log_sum(graph, node, a["self"], _inner_dims(graph, node, a["self"], [a["dim"]]))
+    return Node("add", [y, scaled(graph, node, log_sum, -1)], {})
+
+
+def _logsumexp(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    largest, _, log_sum = _log_sum(graph, node, a["self"], _inner_dims(graph, node, a["self"], a["dim"]))
+    return viewed(graph, node, graph.emit(node, Node("add", [largest, log_sum], {})), graph.sizes(node))
 
 
 def _binary_extreme(sign: int) -> Converter:
@@ -226,7 +235,7 @@ FORMULAS: dict[str, Converter] = {
     **dict.fromkeys(("elu", "celu"), _unary_formula(_elu)), "log1p": _unary_formula(_log1p), "expm1": _unary_formula(_expm1),
     "sign": _unary_formula(_sign), "log2": _unary_formula(_log(1 / math.log(2))), "log10": _unary_formula(_log(1 / math.log(10))),
     "exp2": _unary_formula(_exp2), "erfc": _unary_formula(_erfc), "cosh": _unary_formula(_cosh),
-    **dict.fromkeys(("log_softmax", "_log_softmax"), _log_softmax),
+    **dict.fromkeys(("log_softmax", "_log_softmax"), _log_softmax), "logsumexp": _logsumexp,
     "maximum": _binary_extreme(1), "minimum": _binary_extreme(-1), "amax": _reduce_extreme(1), "amin": _reduce_extreme(-1),
     "max": _extreme_values(1), "min": _extreme_values(-1),
     "_trilinear": _trilinear, **dict.fromkeys(("cdist", "_cdist_forward"), _distances), "var": _variance(False), "std": _variance(True), "var_mean": _variance_and_mean(False), "std_mean": _variance_and_mean(True),
