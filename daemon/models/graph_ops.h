@@ -3,7 +3,7 @@
 //
 //   relu, silu, tanh, sigmoid, hardswish(x);  gelu(x) tanh;  leaky_relu(x) slope
 //   scale(x) factor, shift(x) amount    y = factor x, y = x + amount
-//   power(x) exponent;  exp(x), log(x), sin(x), cos(x), erf(x), hardsigmoid(x)
+//   power(x) exponent;  exp, expm1, log, log1p, softplus, sin, cos, erf, erfc, hardsigmoid(x)
 //   root(x)                             square root with gradient 0 at 0, for norms
 //   floor(x)                            without a gradient
 //   clamp(x), hardtanh(x) least, most   differ in the gradient at the limits
@@ -28,7 +28,7 @@
 //   embedding(ids, x)                   ids: an input of the graph, or integers as f32
 //   embedding_with_padding(ids, x) padding_idx: the row without a gradient
 //   positions(w) size                   the first rows of w, with this shape
-//   add(x, x), mul(x, x)                sizes of 1 are repeated
+//   add, mul, div(x, x)                 sizes of 1 are repeated
 //   select(x, mask)                     x where the mask is not 0, else 0; sizes as for add
 //   sum(x), mean(x) dims, keepdim;  softmax(x): over the last dimension
 //   matmul(x, x) transpose              of the last two dimensions, the second's transposed

@@ -226,6 +226,7 @@ std::vector<GraphOp> ProductOps() {
   return {
       {"add", 2, 0, 0, {}, RecordAdd},
       {"mul", 2, 0, 0, {}, RecordCombine<CombineKind::kMultiply>},
+      {"div", 2, 0, 0, {}, RecordCombine<CombineKind::kDivide>},
       {"select", 2, 0, 0, {}, RecordCombine<CombineKind::kSelect>},
       {"sum", 1, 0, 0, {AnyIntegers("dims"), Flag("keepdim")}, RecordSum<false>},
       {"mean", 1, 0, 0, {AnyIntegers("dims"), Flag("keepdim")}, RecordSum<true>},

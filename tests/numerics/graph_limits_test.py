@@ -1,4 +1,4 @@
-"""What an export says of integers that float32 does not hold, and of mistakes: graph_limits_test.py GACCD
+"""Values near the limits of float32, what an export says of integers that it does not hold, and of mistakes: graph_limits_test.py GACCD
 
 Needs what graph_export_test.py needs, else it is skipped: exit code 77.
 """
@@ -23,6 +23,31 @@ class GraphLimits(ExportTest):
     def test_smaller_integers_are_exact(self):
         self.check_model(Looks(5000, lambda ids: ((ids % 97) * (7919 % 97) + 13) % 97), torch.randint(5000, (2, 5)))
         self.check_model(Looks(300, lambda ids: (ids[:, 1:] * 300 + ids[:, :-1]) % 97), torch.randint(300, (2, 5)))
+
+    def test_quotients_of_integers_are_exact(self):
+        """41 times 1 / 41 is below 1."""
+        self.check_model(Looks(9000, lambda ids: (ids % 60 * 41 / 41).long()), torch.randint(9000, (2, 5)))
+        self.check_model(Looks(9000, lambda ids: (ids % 60 * 47 / (ids * 0 + 47)).long()), torch.randint(9000, (2, 5)))
+
+    def test_small_values(self):
+        functions = nn.functional
+        for name, formula in (
+                ("quotients of small sums", lambda y: (lambda k: k / k.sum(1, keepdim=True))((-55 - y ** 2).exp())),
+                ("inverse of small values", lambda y: 1e-25 / (y.sigmoid() * 1e-25)), ("expm1", lambda y: torch.expm1(1e-5 * y) * 1e5),
+                ("log1p", lambda y: torch.log1p(1e-6 * y) * 1e6), ("erfc", lambda y: torch.log(torch.erfc(y + 4))),
+                ("softplus", lambda y: torch.log(functions.softplus(y - 12))), ("elu", lambda y: functions.elu(1e-5 * y) * 1e5)):
+            with self.subTest(formula=name):
+                self.check_model(nn.Sequential(nn.Linear(4, 6), Formula(formula), nn.Linear(6, 3)), torch.randn(2, 4))
+
+    def test_gradients_at_0(self):
+        for formula in (nn.functional.softplus, nn.functional.mish, nn.functional.elu, nn.functional.silu, nn.functional.logsigmoid):
+            with self.subTest(formula=formula.__name__):
+                self.check_model(Scaled(formula), torch.randn(2, 4))
+
+    def test_first_rows_of_a_table_with_expanded_values(self):
+        for name, rows in (("expanded", lambda x: x[:, None].expand(-1, 3, -1)), ("zeros", lambda x: torch.zeros(len(x), 3, 4))):
+            with self.subTest(values=name):
+                self.check_model(Rows(rows), torch.randn(2, 4))
 
     def test_times_are_refused(self):
         model = Looks(0, lambda when: when // 3600 % 24)
@@ -117,6 +142,31 @@ def define_models():
             self.samples, self.last = x.shape[0], y.detach()
             return y
 
+    class Formula(nn.Module):
+        def __init__(self, formula):
+            super().__init__()
+            self.formula = formula
+
+        def forward(self, y):
+            return self.formula(y)
+
+    class Scaled(nn.Module):
+        """By values of parameters that are 0."""
+        def __init__(self, formula):
+            super().__init__()
+            self.fc, self.raw, self.formula = nn.Linear(4, 3), nn.Parameter(torch.zeros(3)), formula
+
+        def forward(self, x):
+            return self.fc(x) * (1 + self.formula(self.raw))
+
+    class Rows(nn.Module):
+        def __init__(self, rows):
+            super().__init__()
+            self.rows, self.table, self.fc = rows, nn.Embedding(9, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.fc(self.rows(x) + self.table(torch.arange(3))).flatten(1) + x[:, :1]
+
     class Rotates(nn.Module):
         def __init__(self):
             super().__init__()
@@ -139,12 +189,13 @@ def define_models():
             q, k = (one.unflatten(2, (2, 4)).transpose(1, 2) for one in (self.q(y) + self.places, y))
             mask = self.formula(x)[:, None, None, :] & self.seen
             return nn.functional.scaled_dot_product_attention(q, k, k, attn_mask=mask).transpose(1, 2).flatten(2)
-    return Hides, Looks, Masked, Rotates, Stores
+    return Formula, Hides, Looks, Masked, Rotates, Rows, Scaled, Stores
 
 
 if __name__ == "__main__":
     gaccd_export = open_exporter("tests/numerics/graph_limits_test.py exports models of PyTorch 2.5 or newer")
     import numpy
     import torch
-    Hides, Looks, Masked, Rotates, Stores = define_models()
+    from torch import nn
+    Formula, Hides, Looks, Masked, Rotates, Rows, Scaled, Stores = define_models()
     unittest.main(argv=[sys.argv[0], *sys.argv[2:]])

@@ -121,6 +121,14 @@ const GraphCase kShapeCases[] = {
      [](GraphBench& b, const CaseSize& s) {
        return CombineCase(b, s, CombineKind::kMultiply, {s.rows, 1, s.in}, {1, 3, s.in});
      }},
+    {"combine_divide",
+     [](GraphBench& b, const CaseSize& s) {
+       return CombineCase(b, s, CombineKind::kDivide, {s.rows, s.in}, {s.rows, s.in});
+     }},
+    {"combine_divide_of_both",
+     [](GraphBench& b, const CaseSize& s) {
+       return CombineCase(b, s, CombineKind::kDivide, {s.rows, 1, s.in}, {1, 3, s.in});
+     }},
     {"combine_select",
      [](GraphBench& b, const CaseSize& s) {
        return SelectCase(b, s, {s.rows, s.in}, {s.rows, s.in});
@@ -208,6 +216,14 @@ const GraphCase kShapeCases[] = {
      [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kExp, 0); }},
     {"log",
      [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kLog, 0); }},
+    {"expm1",
+     [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kExpm1, 0); }},
+    {"log1p",
+     [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kLog1p, 0); }},
+    {"softplus",
+     [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kSoftplus, 0); }},
+    {"erfc",
+     [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kErfc, 0); }},
     {"root",
      [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kRoot, 0); }},
     {"sin",

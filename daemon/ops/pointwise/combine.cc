@@ -35,8 +35,17 @@ Shape KeepEqualSizes(const Shape& shape, const Shape& to) {
 }  // namespace
 
 std::string_view Combine::name() const {
-  if (kind_ == CombineKind::kSelect) return "combine_select";
-  return kind_ == CombineKind::kAdd ? "combine_add" : "combine_multiply";
+  switch (kind_) {
+    case CombineKind::kAdd:
+      return "combine_add";
+    case CombineKind::kMultiply:
+      return "combine_multiply";
+    case CombineKind::kDivide:
+      return "combine_divide";
+    case CombineKind::kSelect:
+      return "combine_select";
+  }
+  return "";
 }
 
 OutputSpecs Combine::Infer(std::span<const ValueSpec> inputs) const {
@@ -78,8 +87,36 @@ Status Combine::RecordSelectGradient(GradientScope& scope) const {
   return scope.SetInputGradient(0, std::make_shared<ReduceSum>(a.shape, a.dtype), {selected[0]});
 }
 
+Status Combine::RecordDivideGradient(GradientScope& scope) const {
+  Graph& graph = scope.graph();
+  const auto multiply = std::make_shared<Combine>(CombineKind::kMultiply);
+  const auto divide = std::make_shared<Combine>(CombineKind::kDivide);
+  const auto negate = std::make_shared<NumberFunction>(NumberKind::kAffine, -1);
+  const ValueSpec y = graph.value(scope.output(0)).spec;
+  for (const std::size_t i : {0, 1}) {
+    if (!scope.NeedsGradient(i)) continue;
+    ValueId numerator = scope.OutputGradient(0);
+    if (i == 1) {
+      GACCD_ASSIGN_OR_RETURN(const auto product,
+                             graph.Apply(multiply, {numerator, scope.output(0)}));
+      GACCD_ASSIGN_OR_RETURN(const auto negative, graph.Apply(negate, {product[0]}));
+      numerator = negative[0];
+    }
+    const ValueSpec input = graph.value(scope.input(i)).spec;
+    if (input == y) {
+      GACCD_RETURN_IF_ERROR(scope.SetInputGradient(i, divide, {numerator, scope.input(1)}));
+      continue;
+    }
+    GACCD_ASSIGN_OR_RETURN(const auto quotient, graph.Apply(divide, {numerator, scope.input(1)}));
+    GACCD_RETURN_IF_ERROR(scope.SetInputGradient(
+        i, std::make_shared<ReduceSum>(input.shape, input.dtype), {quotient[0]}));
+  }
+  return Status::Ok();
+}
+
 Status Combine::Gradient(GradientScope& scope) const {
   if (kind_ == CombineKind::kSelect) return RecordSelectGradient(scope);
+  if (kind_ == CombineKind::kDivide) return RecordDivideGradient(scope);
   const ValueId dy = scope.OutputGradient(0);
   for (const std::size_t i : {0, 1}) {
     if (!scope.NeedsGradient(i)) continue;
@@ -135,6 +172,7 @@ namespace {
 template <CombineKind kKind>
 float CombinePair(float a, float b) {
   if constexpr (kKind == CombineKind::kSelect) return b != 0 ? a : 0.0F;
+  if constexpr (kKind == CombineKind::kDivide) return a / b;
   return kKind == CombineKind::kAdd ? a + b : a * b;
 }
 
@@ -244,6 +282,8 @@ KernelResult MakeCombineCpu(const KernelRequest& request) {
       return MakeCombine<CombineKind::kAdd>(request);
     case CombineKind::kMultiply:
       return MakeCombine<CombineKind::kMultiply>(request);
+    case CombineKind::kDivide:
+      return MakeCombine<CombineKind::kDivide>(request);
     case CombineKind::kSelect:
       break;
   }

@@ -1,6 +1,7 @@
 // Functions of two values with broadcasting, and sums over dimensions, as in PyTorch.
-//   combine_add, combine_multiply  y = a + b, y = a b: a size of 1 is repeated
-//       da = dy, or dy b, summed over the dimensions in which a is repeated; db likewise
+//   combine_add, combine_multiply, combine_divide  y = a + b, a b, a / b: a size of 1 is repeated
+//       da = dy, dy b, or dy / b, summed over the dimensions in which a is repeated; db likewise,
+//       and -dy y / b for a quotient
 //   combine_select(a, b)  y = a where b is not 0, else 0, whatever a is there; da is dy likewise,
 //       db = 0. where(b, a, c) is the sum of two.
 //   reduce_sum(x, [factor])  y = sum of x, or of x factor, over the dimensions of size 1 in y
@@ -14,7 +15,7 @@
 
 namespace gaccd {
 
-enum class CombineKind : std::uint8_t { kAdd, kMultiply, kSelect };
+enum class CombineKind : std::uint8_t { kAdd, kMultiply, kDivide, kSelect };
 
 // Inputs: a and b with the same number of dimensions. Each is f32, or both are bf16 or both fp16,
 // or one is f32. Output: of their type, of the 16-bit type if they differ.
@@ -22,7 +23,7 @@ class Combine : public Function {
  public:
   explicit Combine(CombineKind kind) : kind_(kind) {}
 
-  // "combine_add", "combine_multiply", "combine_select".
+  // "combine_add", "combine_multiply", "combine_divide", "combine_select".
   [[nodiscard]] std::string_view name() const override;
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
@@ -31,6 +32,7 @@ class Combine : public Function {
 
  private:
   Status RecordSelectGradient(GradientScope& scope) const;
+  Status RecordDivideGradient(GradientScope& scope) const;
 
   CombineKind kind_;
 };
@@ -57,6 +59,7 @@ CudaMake MakeCombineCuda, MakeReduceSumCuda;
 inline constexpr FunctionRow kCombineRows[] = {
     {"combine_add", MakeCombineCpu, MakeCombineCuda},
     {"combine_multiply", MakeCombineCpu, MakeCombineCuda},
+    {"combine_divide", MakeCombineCpu, MakeCombineCuda},
     {"combine_select", MakeCombineCpu, MakeCombineCuda},
     {"reduce_sum", MakeReduceSumCpu, MakeReduceSumCuda},
 };

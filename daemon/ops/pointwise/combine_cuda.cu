@@ -35,6 +35,7 @@ struct OperandVector {
 
 __device__ float CombinePair(CombineKind kind, float a, float b) {
   if (kind == CombineKind::kAdd) return a + b;
+  if (kind == CombineKind::kDivide) return a / b;
   return kind == CombineKind::kMultiply ? a * b : b != 0 ? a : 0.0F;
 }
 

@@ -17,11 +17,15 @@ enum class NumberKind : std::uint8_t {
   kHardtanh,
   kLeakyRelu,
   kExp,
+  kExpm1,
   kLog,
+  kLog1p,
+  kSoftplus,
   kRoot,
   kSin,
   kCos,
   kErf,
+  kErfc,
   kFloor,
   kEqual,
   kLess
@@ -61,30 +65,42 @@ struct NumberFormula {
     }
     if constexpr (kKind == NumberKind::kLeakyRelu) return x > 0 ? x : n.a * x;
     if constexpr (kKind == NumberKind::kExp) return expf(x);
+    if constexpr (kKind == NumberKind::kExpm1) return expm1f(x);
     if constexpr (kKind == NumberKind::kLog) return logf(x);
+    if constexpr (kKind == NumberKind::kLog1p) return log1pf(x);
+    if constexpr (kKind == NumberKind::kSoftplus) {
+      return (x > 0 ? x : 0.0F) + log1pf(expf(x > 0 ? -x : x));
+    }
     if constexpr (kKind == NumberKind::kRoot) return sqrtf(x);
     if constexpr (kKind == NumberKind::kSin) return sinf(x);
     if constexpr (kKind == NumberKind::kCos) return cosf(x);
     if constexpr (kKind == NumberKind::kErf) return erff(x);
+    if constexpr (kKind == NumberKind::kErfc) return erfcf(x);
     if constexpr (kKind == NumberKind::kFloor) return floorf(x);
     if constexpr (kKind == NumberKind::kEqual) return x == n.a ? 1.0F : 0.0F;
     if constexpr (kKind == NumberKind::kLess) return x < n.a ? 1.0F : 0.0F;
   }
   [[nodiscard]] GACCD_HOST_DEVICE float Gradient(float dy, float x) const {
     if constexpr (kKind == NumberKind::kAffine) return n.a * dy;
-    if constexpr (kKind == NumberKind::kPower) return n.a * Power(x, n.a - 1) * dy;
+    if constexpr (kKind == NumberKind::kPower) {
+      if (n.a == -1) return -(dy / x) / x;  // x^-2 overflows earlier
+      return n.a * Power(x, n.a - 1) * dy;
+    }
     if constexpr (kKind == NumberKind::kHardsigmoid) {
       return x > -3 && x < 3 ? dy * (1.0F / 6) : 0.0F;
     }
     if constexpr (kKind == NumberKind::kClamp) return x >= n.a && x <= n.b ? dy : 0.0F;
     if constexpr (kKind == NumberKind::kHardtanh) return x > n.a && x < n.b ? dy : 0.0F;
     if constexpr (kKind == NumberKind::kLeakyRelu) return x > 0 ? dy : n.a * dy;
-    if constexpr (kKind == NumberKind::kExp) return dy * expf(x);
+    if constexpr (kKind == NumberKind::kExp || kKind == NumberKind::kExpm1) return dy * expf(x);
     if constexpr (kKind == NumberKind::kLog) return dy / x;
+    if constexpr (kKind == NumberKind::kLog1p) return dy / (1 + x);
+    if constexpr (kKind == NumberKind::kSoftplus) return dy / (1 + expf(-x));
     if constexpr (kKind == NumberKind::kRoot) return x == 0 ? 0.0F : dy / (2 * sqrtf(x));
     if constexpr (kKind == NumberKind::kSin) return dy * cosf(x);
     if constexpr (kKind == NumberKind::kCos) return -dy * sinf(x);
     if constexpr (kKind == NumberKind::kErf) return dy * (1.12837917F * expf(-x * x));
+    if constexpr (kKind == NumberKind::kErfc) return dy * (-1.12837917F * expf(-x * x));
     if constexpr (kKind == NumberKind::kFloor || kKind == NumberKind::kEqual ||
                   kKind == NumberKind::kLess) {
       return 0.0F;
@@ -122,8 +138,14 @@ auto WithNumberFormula(NumberKind kind, NumberPair numbers, F&& f) {
       return f(NumberFormula<NumberKind::kLeakyRelu>{numbers});
     case NumberKind::kExp:
       return f(NumberFormula<NumberKind::kExp>{numbers});
+    case NumberKind::kExpm1:
+      return f(NumberFormula<NumberKind::kExpm1>{numbers});
     case NumberKind::kLog:
       return f(NumberFormula<NumberKind::kLog>{numbers});
+    case NumberKind::kLog1p:
+      return f(NumberFormula<NumberKind::kLog1p>{numbers});
+    case NumberKind::kSoftplus:
+      return f(NumberFormula<NumberKind::kSoftplus>{numbers});
     case NumberKind::kRoot:
       return f(NumberFormula<NumberKind::kRoot>{numbers});
     case NumberKind::kSin:
@@ -132,6 +154,8 @@ auto WithNumberFormula(NumberKind kind, NumberPair numbers, F&& f) {
       return f(NumberFormula<NumberKind::kCos>{numbers});
     case NumberKind::kErf:
       return f(NumberFormula<NumberKind::kErf>{numbers});
+    case NumberKind::kErfc:
+      return f(NumberFormula<NumberKind::kErfc>{numbers});
     case NumberKind::kFloor:
       return f(NumberFormula<NumberKind::kFloor>{numbers});
     case NumberKind::kEqual:

@@ -6,9 +6,11 @@
 //   hardtanh     as clamp, but dx is 0 at a and b: as PyTorch's hardtanh and relu6
 //   leaky_relu   y = x where x > 0, else a x;  dx = dy, or a dy; a NaN stays NaN
 //   exp, log     dx = dy y, dy / x
+//   expm1, log1p exp(x) - 1 and log(1 + x), exact near 0;  dx = dy exp(x), dy / (1 + x)
+//   softplus     y = log(1 + exp(x));  dx = dy / (1 + exp(-x))
 //   root         y = sqrt(x);  dx = dy / (2 y), and 0 where x = 0: for norms of vectors
 //   sin, cos     dx = dy cos(x), -dy sin(x)
-//   erf          dx = 2 / sqrt(pi) exp(-x^2) dy
+//   erf, erfc    erfc = 1 - erf;  dx = 2 / sqrt(pi) exp(-x^2) dy, and its negative
 //   floor        the largest integer that is not above x;  dx = 0
 //   equal, less  y = 1 where x = a, or x < a, else 0;  dx = 0
 // Types f32, bf16 and fp16. For token ids:

@@ -174,6 +174,7 @@ TEST_F(CombineCuda, VectorsOfEveryKind) {
         const Values a(1, left, a_type);
         const Values b(2, right, b_type, shift);
         CheckPairs(CombineKind::kMultiply, a, b, [](double x, double y) { return x * y; });
+        CheckPairs(CombineKind::kDivide, a, b, [](double x, double y) { return x / y; });
         const Values mask(MakeMask(right), right, b_type, shift);
         CheckPairs(CombineKind::kSelect, a, mask,
                    [](double x, double y) { return y != 0 ? x : 0; });

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Callable
 
-from .export_convert import Arguments, Converter, Converted, bounded, input_names, limited, constant_number, permuted, rows_name, scaled, shifted, viewed
+from .export_convert import Arguments, Converter, Converted, bounded, input_names, limited, constant_number, permuted, rows_name, scaled, viewed
 from .export_graph import GraphBuilder
 from .export_types import HIDDEN, Node
 
@@ -27,21 +27,6 @@ def absolute(graph: GraphBuilder, node: Any, x: str, a: Arguments | None = None)
     return graph.emit(node, Node("add", both, {}))
 
 
-def _log1p_exp(graph: GraphBuilder, node: Any, x: str) -> str:
-    """log(1 + exp(x)) = relu(x) + log(1 + exp(-|x|))."""
-    small = graph.emit(node, Node("exp", [scaled(graph, node, absolute(graph, node, x), -1)], {}))
-    more = graph.emit(node, Node("log", [shifted(graph, node, small, 1)], {}))
-    return graph.emit(node, Node("add", [_relu(graph, node, x), more], {}))
-
-
-def _log1p(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
-    return graph.emit(node, Node("log", [shifted(graph, node, x, 1)], {}))
-
-
-def _expm1(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
-    return shifted(graph, node, graph.emit(node, Node("exp", [x], {})), -1)
-
-
 def _log(factor: float) -> Formula:
     return lambda graph, node, x, _: scaled(graph, node, graph.emit(node, Node("log", [x], {})), factor)
 
@@ -55,10 +40,6 @@ def _cosh(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
     return scaled(graph, node, graph.emit(node, Node("add", both, {})), 0.5)
 
 
-def _erfc(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
-    return shifted(graph, node, scaled(graph, node, graph.emit(node, Node("erf", [x], {})), -1), 1)
-
-
 def _sign(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
     """By comparisons, which have no gradient, like sign."""
     below = [graph.emit(node, Node("less", [scaled(graph, node, x, sign)], {"than": 0.0})) for sign in (-1, 1)]
@@ -70,11 +51,11 @@ def _softplus(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
     beta = float(a["beta"])
     if beta <= 0 or float(a["threshold"]) < 15:
         raise graph.refuse(node, f"with beta {beta:g} and the threshold {a['threshold']}, expected above 0 and at least 15")
-    return scaled(graph, node, _log1p_exp(graph, node, scaled(graph, node, x, beta)), 1 / beta)
+    return scaled(graph, node, graph.emit(node, Node("softplus", [scaled(graph, node, x, beta)], {})), 1 / beta)
 
 
 def _mish(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
-    inner = graph.emit(node, Node("tanh", [_log1p_exp(graph, node, x)], {}))
+    inner = graph.emit(node, Node("tanh", [graph.emit(node, Node("softplus", [x], {}))], {}))
     return graph.emit(node, Node("mul", [x, inner], {}))
 
 
@@ -83,7 +64,7 @@ def _elu(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
     alpha, scale = float(a["alpha"]), float(a["scale"]) if "scale" in a else 1.0
     input_scale = float(a["input_scale"]) if "input_scale" in a else 1 / alpha
     below = graph.emit(node, Node("clamp", [x], {"least": HIDDEN, "most": 0.0}))
-    below = shifted(graph, node, graph.emit(node, Node("exp", [scaled(graph, node, below, input_scale)], {})), -1)
+    below = graph.emit(node, Node("expm1", [scaled(graph, node, below, input_scale)], {}))
     both = [scaled(graph, node, _relu(graph, node, x), scale), scaled(graph, node, below, alpha * scale)]
     return graph.emit(node, Node("add", both, {}))
 
@@ -232,9 +213,9 @@ def _distances(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 FORMULAS: dict[str, Converter] = {
     "abs": _unary_formula(absolute), "softplus": _unary_formula(_softplus), "mish": _unary_formula(_mish),
-    **dict.fromkeys(("elu", "celu"), _unary_formula(_elu)), "log1p": _unary_formula(_log1p), "expm1": _unary_formula(_expm1),
+    **dict.fromkeys(("elu", "celu"), _unary_formula(_elu)),
     "sign": _unary_formula(_sign), "log2": _unary_formula(_log(1 / math.log(2))), "log10": _unary_formula(_log(1 / math.log(10))),
-    "exp2": _unary_formula(_exp2), "erfc": _unary_formula(_erfc), "cosh": _unary_formula(_cosh),
+    "exp2": _unary_formula(_exp2), "cosh": _unary_formula(_cosh),
     **dict.fromkeys(("log_softmax", "_log_softmax"), _log_softmax), "logsumexp": _logsumexp,
     "maximum": _binary_extreme(1), "minimum": _binary_extreme(-1), "amax": _reduce_extreme(1), "amin": _reduce_extreme(-1),
     "max": _extreme_values(1), "min": _extreme_values(-1),

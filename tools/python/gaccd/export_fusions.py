@@ -18,7 +18,7 @@ BY_VALUE: dict[str, Values] = {
     "exp": lambda _, x: x.exp(), "erf": lambda _, x: x.erf(), "tanh": lambda _, x: x.tanh(), "sigmoid": lambda _, x: x.sigmoid(),
     "clamp": lambda a, x: x.clamp(a["least"], a["most"]), "hardtanh": lambda a, x: x.clamp(a["least"], a["most"]),
     "hardsigmoid": lambda _, x: F.hardsigmoid(x), "relu": lambda _, x: x.relu(),
-    "add": lambda _, x, y: x + y, "mul": lambda _, x, y: x * y,
+    "add": lambda _, x, y: x + y, "mul": lambda _, x, y: x * y, "div": lambda _, x, y: x / y,
 }
 ACTIVATIONS: list[tuple[Node, Callable[[torch.Tensor], torch.Tensor]]] = [
     (Node("gelu", [], {"tanh": True}), lambda x: F.gelu(x, approximate="tanh")), (Node("gelu", [], {"tanh": False}), F.gelu),
@@ -64,10 +64,10 @@ class Fusions:
 
     # Recognises an activation by its values, not by its form.
     def activation(self, name: str, node: Node) -> Node | None:
-        if node.op not in ("mul", "scale", "add"):
+        if node.op not in ("mul", "div", "scale", "add"):
             return None
         above = self._above(name)
-        if not any(self.nodes[one].op not in ("scale", "shift", "mul", "add") for one in above if one in self.nodes):
+        if not any(self.nodes[one].op not in ("scale", "shift", "mul", "div", "add") for one in above if one in self.nodes):
             return None  # only sums and products
         for x in above[1:]:
             found = self._values(name, x)

@@ -286,7 +286,9 @@ def _takes_first_rows(graph: GraphBuilder, node: Any, table: Any, count: int) ->
     def accepts(user: Any) -> bool:
         if user.target != torch.ops.aten.add.Tensor or isinstance(graph.shape(user)[0], int):
             return False
-        return all(graph.shape(one)[-2:] == graph.shape(node)[-2:] for one in user.all_input_nodes)
+        others = [one for one in user.all_input_nodes if one is not node]
+        return all(graph.shape(one)[-2:] == graph.shape(node)[-2:] and one in graph.input_dependent
+                   and one.target != torch.ops.aten.expand.default for one in others)  # an expanded one is repeated by the sum
     return bool(graph.shape(table)[0] == count) or all(accepts(user) for user in node.users)
 
 

@@ -139,13 +139,15 @@ def _div(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         return divided(graph, node, a)
     x, number = a["self"], constant_number(graph, a["other"])
     if number is None:
-        inverse = graph.emit(node, Node("power", input_names(graph, node, a["other"]), {"exponent": -1.0}))
         if (numerator := constant_number(graph, x)) is not None:
+            inverse = graph.emit(node, Node("power", input_names(graph, node, a["other"]), {"exponent": -1.0}))
             return scaled(graph, node, inverse, numerator)
-        return Node("mul", [graph.value_name(node, x), inverse], {})
+        return Node("div", input_names(graph, node, x, a["other"]), {})
     mask = graph.value(x)
     if isinstance(mask, SampleMask):
         return SampleMask(mask.keep, mask.scale / number, mask.drawn)
+    if not x.meta["val"].dtype.is_floating_point:  # x times 1 / 41 is below 1 for x = 41
+        return Node("div", [graph.value_name(node, x), graph.constant(node, torch.tensor([float(number)]))], {})
     return Node("scale", input_names(graph, node, x), {"factor": 1 / number})
 
 
@@ -363,7 +365,8 @@ def _to_copy(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 
 VALUES: dict[str, Converter] = {
-    **{name: _unary(name) for name in ("relu", "silu", "tanh", "sigmoid", "hardswish", "hardsigmoid", "exp", "log", "sin", "cos", "erf")},
+    **{name: _unary(name) for name in ("relu", "silu", "tanh", "sigmoid", "hardswish", "hardsigmoid", "exp", "expm1", "log", "log1p", "sin", "cos",
+                                       "erf", "erfc")},
     **{name: _unary("power", exponent=exponent)
        for name, exponent in (("rsqrt", -0.5), ("sqrt", 0.5), ("reciprocal", -1.0), ("square", 2.0))},
     **dict.fromkeys(("bitwise_and", "logical_and"), _and), **dict.fromkeys(("bitwise_or", "logical_or"), _or),
