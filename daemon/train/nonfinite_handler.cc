@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/tensor/reproducible_sum.h"
@@ -75,7 +76,7 @@ Status NonfiniteHandler::UpdateLossScale(const UpdateInFlight& done, const Updat
   GACCD_RETURN_IF_ERROR(c_.loss_scale->Update(result.finite));
   if (result.finite || c_.comm.rank() != 0) return Status::Ok();
   LogWarning(StrCat("update ", done.step(), " is skipped: its gradient overflowed; the loss scale ",
-                    "is halved to ", c_.loss_scale->scale()));
+                    "is halved to ", NumberText(c_.loss_scale->scale())));
   return Status::Ok();
 }
 
@@ -174,7 +175,7 @@ Status LossScale::Update(bool finite) {
     return {ErrorKind::kNoRequeue,
             StrCat("training diverged: its gradient is not finite, however small the loss scale: "
                    "expected at least loss_scale.least_scale, ",
-                   rules_.least_scale, ", found ", state_.scale,
+                   NumberText(rules_.least_scale), ", found ", NumberText(state_.scale),
                    "; precision bf16 has the range of f32")};
   }
   if (++state_.growth_tracker < rules_.growth_interval) return Status::Ok();

@@ -61,9 +61,10 @@ Result<OpenedRun> Open(const Job& job, const Plan& plan) {
   return OpenedRun{std::move(data), std::move(model), schedule};
 }
 
-// The device of the printed values: the CPU for device auto.
+// The device of the printed values: for device auto the CPU, unless only GPUs have the precision.
 Device PlannedDevice(const Job& job) {
-  return job.device == Device::kCuda ? Device::kCuda : Device::kCpu;
+  const bool on_gpu = job.device == Device::kCuda || job.precision == Precision::kFP16;
+  return on_gpu ? Device::kCuda : Device::kCpu;
 }
 
 // Bytes on PlannedDevice(job).
