@@ -45,8 +45,9 @@ namespace gaccd {
 // sent. Used by one thread.
 class MpiSends {
  public:
-  // Starts sending a copy.
+  // Starts sending a copy of the message, in pieces of kPieceBytes.
   Status Add(MPI_Comm comm, const ConstBuffer& message, int to);
+  static constexpr std::size_t kPieceBytes = std::size_t{1} << 30;  // MPI's counts are int
   // Makes MPI progress; removes sent messages from the front.
   Status Move();
   [[nodiscard]] bool empty() const { return under_way_.empty(); }
@@ -90,6 +91,7 @@ class MpiCommunicator final : public Communicator {
   // Defined in mpi_messages.cc.
   Status DoSend(ConstBuffer message, int to, StreamHandle stream) override;
   Status DoReceive(MutableBuffer message, int from, StreamHandle stream) override;
+  Status ReceivePiece(std::span<std::byte> piece, int from);
   Status ExchangeTopology(const MpiGroup& group);
   Status MakeParts(const MpiGroup& group);
 

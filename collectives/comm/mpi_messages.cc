@@ -1,5 +1,5 @@
 // Messages between two ranks of an MPI communicator.
-#include <climits>
+#include <algorithm>
 
 #include "collectives/comm/mpi_communicator.h"
 
@@ -8,22 +8,28 @@ namespace {
 
 constexpr int kMessageTag = 1;
 
-// MPI counts are int.
-Status CheckFitsMpi(std::size_t bytes) {
-  if (bytes <= INT_MAX) return Status::Ok();
-  return {ErrorKind::kInternal,
-          StrCat("a message: expected at most ", INT_MAX, " bytes, found ", bytes)};
+// The piece of a message at `offset`. An empty message has one empty piece.
+template <typename Byte>
+std::span<Byte> PieceAt(std::span<Byte> message, std::size_t offset) {
+  return message.subspan(offset, std::min(MpiSends::kPieceBytes, message.size() - offset));
 }
 
 }  // namespace
 
 Status MpiSends::Add(MPI_Comm comm, const ConstBuffer& message, int to) {
-  const auto* data = static_cast<const std::byte*>(message.data);
-  UnderWay& added = under_way_.emplace_back();
-  added.copy.assign(data, data + message.bytes());
-  return MpiStatus(MPI_Isend(added.copy.data(), static_cast<int>(added.copy.size()), MPI_BYTE, to,
-                             kMessageTag, comm, &added.request),
-                   "MPI_Isend");
+  const std::span bytes(static_cast<const std::byte*>(message.data), message.bytes());
+  std::size_t offset = 0;
+  do {
+    const auto piece = PieceAt(bytes, offset);
+    UnderWay& added = under_way_.emplace_back();
+    added.copy.assign(piece.begin(), piece.end());
+    GACCD_RETURN_IF_ERROR(
+        MpiStatus(MPI_Isend(added.copy.data(), static_cast<int>(added.copy.size()), MPI_BYTE, to,
+                            kMessageTag, comm, &added.request),
+                  "MPI_Isend"));
+    offset += piece.size();
+  } while (offset < bytes.size());
+  return Status::Ok();
 }
 
 Status MpiSends::Move() {
@@ -39,21 +45,28 @@ Status MpiSends::Move() {
 
 Status MpiCommunicator::DoSend(ConstBuffer message, int to, StreamHandle /*stream*/) {
   GACCD_RETURN_IF_ERROR(watch_->failure());
-  Status status = CheckFitsMpi(message.bytes());
-  if (status.ok()) status = sends_.Move();
+  Status status = sends_.Move();
   if (status.ok()) status = sends_.Add(comm_, message, to);
   return status.ok() ? status : Break(std::move(status));
 }
 
 Status MpiCommunicator::DoReceive(MutableBuffer message, int from, StreamHandle /*stream*/) {
+  const std::span bytes(static_cast<std::byte*>(message.data), message.bytes());
+  std::size_t offset = 0;
+  do {
+    const auto piece = PieceAt(bytes, offset);
+    GACCD_RETURN_IF_ERROR(ReceivePiece(piece, from));
+    offset += piece.size();
+  } while (offset < bytes.size());
+  return Status::Ok();
+}
+
+Status MpiCommunicator::ReceivePiece(std::span<std::byte> piece, int from) {
   GACCD_RETURN_IF_ERROR(watch_->failure());
   MPI_Request request = MPI_REQUEST_NULL;
-  Status status = CheckFitsMpi(message.bytes());
-  if (status.ok()) {
-    status = MpiStatus(MPI_Irecv(message.data, static_cast<int>(message.bytes()), MPI_BYTE, from,
-                                 kMessageTag, comm_, &request),
-                       "MPI_Irecv");
-  }
+  Status status = MpiStatus(MPI_Irecv(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, from,
+                                      kMessageTag, comm_, &request),
+                            "MPI_Irecv");
   if (!status.ok()) return Break(std::move(status));
   MPI_Status found;
   status = watch_->WaitForMessage(from, [&]() -> Result<bool> {
@@ -65,9 +78,9 @@ Status MpiCommunicator::DoReceive(MutableBuffer message, int from, StreamHandle 
   if (status.ok()) {
     int bytes = 0;
     MPI_Get_count(&found, MPI_BYTE, &bytes);
-    if (static_cast<std::size_t>(bytes) != message.bytes()) {
-      status = watch_->Fail(MessageSizeError(from, message.bytes(), static_cast<std::size_t>(bytes),
-                                             topology_.hosts));
+    if (static_cast<std::size_t>(bytes) != piece.size()) {
+      status = watch_->Fail(
+          MessageSizeError(from, piece.size(), static_cast<std::size_t>(bytes), topology_.hosts));
     }
   }
   if (!status.ok()) broken_->store(true);

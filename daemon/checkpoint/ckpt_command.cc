@@ -285,10 +285,11 @@ Result<CkptOutput> Export(const GenerationPlace& place, const CkptRequest& reque
     best = ", the best: " + BestText(newest ? *newest : weights.manifest);
   }
   for (const std::string& note : weights.skipped_checkpoints) output.text += note + "\n";
-  output.text += StrCat(
-      "wrote ", out,
-      weights.averaged ? ": the averaged parameters after " : ": the parameters after ",
-      weights.generation.step, " updates (", weights.generation.name(), ")", best, *more, "\n");
+  output.text +=
+      StrCat("wrote ", out,
+             weights.averaged ? ": the averaged parameters after " : ": the parameters after ",
+             Counted(weights.generation.step, "update"), " (", weights.generation.name(), ")", best,
+             *more, "\n");
   if (const std::string better = OtherBestText(place, weights); !better.empty()) {
     output.text += better + "\n";
   }

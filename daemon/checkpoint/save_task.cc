@@ -163,10 +163,12 @@ Status CheckSpace(const SaveState& state, std::span<const BufferSpec> buffers) {
       kept - std::min<std::uint64_t>(kept, Since(*there, state.since).size()) + 2;
   const std::uint64_t free = std::uint64_t{info.f_bavail} * info.f_frsize;
   if (free / missing >= bytes) return Status::Ok();
+  std::uint64_t needed = 0;
+  if (__builtin_mul_overflow(missing, bytes, &needed)) return Status::Ok();  // nobody keeps as many
   return {ErrorKind::kIo,
           StrCat("'", state.options.folder, "' may become full: ", missing, " checkpoints of ",
-                 bytes, " bytes are still to be written at the same time: expected ",
-                 missing * bytes, " bytes free, found ", free)};
+                 bytes, " bytes are still to be written at the same time: expected ", needed,
+                 " bytes free, found ", free)};
 }
 
 }  // namespace gaccd

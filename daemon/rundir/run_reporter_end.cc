@@ -162,9 +162,9 @@ void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
   if (impl.options.guard != nullptr) impl.options.guard->Release();
   impl.crash.reset();
   const std::string here =
-      StrCat("; this attempt: ", impl.steps_done() - impl.from.step, " updates");
-  LogAndPrint(StrCat(outcome.ok() ? "done" : "stopped", ": ", impl.steps_done(), " updates, ",
-                     impl.samples_done(), " samples", impl.from.step > 0 ? here : "", " in ",
+      StrCat("; this attempt: ", Counted(impl.steps_done() - impl.from.step, "update"));
+  LogAndPrint(StrCat(outcome.ok() ? "done" : "stopped", ": ", Counted(impl.steps_done(), "update"),
+                     ", ", impl.samples_done(), " samples", impl.from.step > 0 ? here : "", " in ",
                      DurationText(dur_s)));
   if (!impl.attempt_dir.empty()) LogAndPrint(StrCat("logs: ", impl.AttemptDirAsGiven()));
   FlushTextLog(closed ? kForTheTextLog : std::chrono::milliseconds(0));

@@ -174,7 +174,7 @@ void TrainingRun::Announce() const {
   }
   reporter.LogAndPrint(StrCat("model ", trainer.model().Describe(), ", ",
                               trainer.model().layout().parameters(), " parameters; ", data.size(),
-                              " samples, ", trainer.schedule().updates(), " updates"));
+                              " samples, ", Counted(trainer.schedule().updates(), "update")));
   if (const std::string decay = DecayText(trainer.model().layout(), job_.optimizer);
       decay != "none") {
     reporter.LogAndPrint(StrCat("weight decay of the parameters: ", decay));

@@ -349,7 +349,7 @@ Status TrainingRun::WriteResults(const TrainingSummary& summary,
   return WriteWithin(
       SaveLimit(bound, 0), *flags_.run_dir, tick,
       [run_dir = *flags_.run_dir, job = job_, mode,
-       text = StrCat(summary.updates, " updates, ", summary.samples, " samples",
+       text = StrCat(Counted(summary.updates, "update"), ", ", summary.samples, " samples",
                      summary.stopped_early.empty() ? "" : "; ", summary.stopped_early)] {
         return MarkDone(run_dir, text, job, mode);
       });

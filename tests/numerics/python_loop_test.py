@@ -521,6 +521,19 @@ class Samples(unittest.TestCase):
         batches.load_state_dict(batches.state_dict() | {"updates": 1, "samples": 17})
         self.assertEqual(next(batches.updates(batches)).number, 2)
 
+    def test_audit_of_large_numbers(self):
+        import gaccd.torch
+        import torch
+        self.assertIn("expected 10000000, found 9999999", str(gaccd.torch.AuditError("samples", 10_000_000, 9_999_999)))
+        batches = gaccd.torch.ExactBatches(2, self.plan(1, 2, 2), 0, epochs=200_000_000)
+        batches.done = 94_906_266  # the square of the next number is no float64
+        model, rows = torch.nn.Linear(1, 1), torch.utils.data.TensorDataset(torch.zeros(2, 1))
+        for update, _ in zip(batches.updates(torch.utils.data.DataLoader(rows, batch_sampler=batches)), range(2)):
+            with gaccd.torch.accumulate(model, update) as window:
+                for (x,) in window:
+                    window.backward((model(x) ** 2).sum(1))
+        self.assertEqual(batches.done, 94_906_268)
+
     def test_one_call_of_gaccd_covers_many_updates(self):
         plan = self.plan(2, 4, 10)
         whole = self.module.ExactBatches(100, plan, 1, epochs=3)

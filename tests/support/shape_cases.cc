@@ -37,8 +37,11 @@ ValueId DistanceToTargets(GraphBench& bench, ValueId y) {
 ValueId CombineCase(GraphBench& bench, const CaseSize& s, CombineKind kind, const Shape& a,
                     const Shape& b) {
   const ValueId left = Value(bench, s, "a", a);
-  return DistanceToTargets(bench, bench.Apply(std::make_shared<Combine>(kind),
-                                              {left, bench.Parameter("b", b)}));  // b stays f32
+  ValueId right = bench.Parameter("b", b);  // stays f32
+  if (kind == CombineKind::kDivide) {       // away from 0
+    right = bench.Apply(std::make_shared<NumberFunction>(NumberKind::kAffine, 0.25, 2), {right});
+  }
+  return DistanceToTargets(bench, bench.Apply(std::make_shared<Combine>(kind), {left, right}));
 }
 
 ValueId SelectCase(GraphBench& bench, const CaseSize& s, const Shape& a, const Shape& mask) {

@@ -19,11 +19,6 @@ std::string Row(std::string_view name, const std::string& value) {
 
 std::string Short(double value) { return Format("%.6g", value); }
 
-std::string Rate(double samples_per_s) {
-  const bool large = samples_per_s >= 10'000;
-  return Format(large ? "%.1fk" : "%.0f", large ? samples_per_s / 1000 : samples_per_s);
-}
-
 std::string Ago(double seconds) { return StrCat(DurationText(seconds), " ago"); }
 
 std::string UpdateText(const RunState& state) {
@@ -109,8 +104,8 @@ std::string StateText(const RunState& state) {
                                    UpdateText(state), ", ", state.samples_total, " samples"));
   }
   if (state.samples_per_s && state.dur_p50_s) {
-    text += Row("speed", StrCat(Rate(*state.samples_per_s), " samples/s, ", Short(*state.dur_p50_s),
-                                " s an update (median)",
+    text += Row("speed", StrCat(RateText(*state.samples_per_s), " samples/s, ",
+                                Short(*state.dur_p50_s), " s an update (median)",
                                 IsActive(state) && state.eta_s
                                     ? StrCat(", ", DurationText(*state.eta_s), " left")
                                     : ""));
@@ -195,7 +190,7 @@ std::string RunsTable(std::span<const RunState> runs) {
         {OneLine(state.folder), std::string(Name(state.phase)),
          state.steps_total > 0 ? StrCat(state.step, "/", state.steps_total) : StrCat(state.step),
          state.loss ? Short(*state.loss) : "-", BestText(state),
-         state.samples_per_s ? Rate(*state.samples_per_s) : "-",
+         state.samples_per_s ? RateText(*state.samples_per_s) : "-",
          IsActive(state) && state.eta_s ? DurationText(*state.eta_s) : "-", Ago(state.age_s)});
   }
   std::array<std::size_t, 8> widths{};

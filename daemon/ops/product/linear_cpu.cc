@@ -153,7 +153,10 @@ KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request,
   const Shape& a = request.inputs[0].shape;
   const Shape& b = request.inputs[1].shape;
   const bool bf16 = request.inputs[0].dtype == DType::kBF16;
-  if (!bf16 && a[0] >= kUnpreparedFromRows && a[0] * a[1] * b[1] >= kUnpreparedFromProduct) {
+  // A product with one row or column adds the rows one after another, in all micro-steps.
+  const bool blocked = a[1] > 1 && b[1] > 1;
+  if (!bf16 && blocked && a[0] >= kUnpreparedFromRows &&
+      a[0] * a[1] * b[1] >= kUnpreparedFromProduct) {
     GACCD_RETURN_IF_ERROR(PrepareTransposedProducts());
     return MakeCall(request, [=](const CallKernel::Call& c) {
       return TransposedProduct(c.in<float>(0), c.in<float>(1), a[1], b[1], a[0], c.add[0],

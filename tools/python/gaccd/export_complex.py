@@ -8,7 +8,7 @@ import torch
 
 from .export_convert import Arguments, Converter, Converted, scaled, sliced
 from .export_graph import GraphBuilder
-from .export_types import Complex, Node
+from .export_types import Complex, Node, Refused
 
 
 def _view_as_complex(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
@@ -16,7 +16,10 @@ def _view_as_complex(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 
 def _view_as_real(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    return graph.value(a["self"]).name
+    value = graph.value(a["self"])
+    if isinstance(value, Refused):
+        raise value.error
+    return value.name
 
 
 def _part(graph: GraphBuilder, node: Any, x: Any, which: int) -> str:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from .batches import Update, all_even
+from .batches import IDENTITY_BITS, Update, all_even
 
 # Since PyTorch 2.0; torch.optim itself does not show this module.
 register_step_hook = getattr(import_module("torch.optim.optimizer"), "register_optimizer_step_pre_hook", None)
@@ -25,7 +25,7 @@ class AuditError(Exception):
     """The samples counted over all ranks differ from the plan. Raised on every rank, before the optimizer steps."""
 
     def __init__(self, what: str, expected: float, found: float) -> None:
-        super().__init__(f"{what}: expected {expected:g}, found {found:g}")
+        super().__init__(f"{what}: expected {expected:.17g}, found {found:.17g}")
         self.expected, self.found, self._what = expected, found, what
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -307,9 +307,10 @@ class Accumulation:
 
     def _audit(self) -> None:
         planned = self._update.rank_samples
+        number = self._update.number % (1 << IDENTITY_BITS)
         counts = torch.tensor([self._samples, abs(self._samples - planned), self._disturbed, self._late,
-                               self._uses_first, self._weighted, self._plain, self._update.number,
-                               self._update.number ** 2, self._update.identity, self._update.identity ** 2],
+                               self._uses_first, self._weighted, self._plain, number,
+                               number ** 2, self._update.identity, self._update.identity ** 2],
                               dtype=torch.float64, device=self._device)
         left = torch.tensor(self._unreduced(), dtype=torch.float64, device=self._device)
         norms = self._norms()
@@ -327,7 +328,7 @@ class Accumulation:
                              f"that of rank 0 ({', '.join(f'rank {rank}' for rank in others)})", 0, len(others))
         if self._world * int(number_squares) != int(numbers) ** 2:
             raise AuditError(f"{what}: the sum of the numbers of the ranks' updates (was one skipped on some ranks alone?)",
-                             self._world * self._update.number, numbers)
+                             self._world * number, numbers)
         if late != 0:
             raise AuditError(f"{what}: ranks that called backward() again after the last micro-batch, or after another "
                              "loop over the window", 0, late)
