@@ -45,7 +45,7 @@ class GraphLimits(ExportTest):
                 self.check_model(Scaled(formula), torch.randn(2, 4))
 
     def test_first_rows_of_a_table_with_expanded_values(self):
-        for name, rows in (("expanded", lambda x: x[:, None].expand(-1, 3, -1)), ("zeros", lambda x: torch.zeros(len(x), 3, 4))):
+        for name, rows in (("expanded", lambda x: x[:, None].expand(-1, 3, -1)), ("zeros", lambda x: torch.zeros(x.shape[0], 3, 4))):
             with self.subTest(values=name):
                 self.check_model(Rows(rows), torch.randn(2, 4))
 
