@@ -279,7 +279,7 @@ TEST_F(RunReporterTest, FailedRunReportsReason) {
   });
   EXPECT_EQ(child.exit, 0);
   EXPECT_THAT(child.out, HasSubstr("step: 1, loss is nan, update skipped: "));
-  EXPECT_THAT(child.out, HasSubstr("stopped: 1 updates"));
+  EXPECT_THAT(child.out, HasSubstr("stopped: 1 update,"));
   const Object verdict = Parse(Content(Latest() + "/verdict.json"));
   EXPECT_EQ(Text(verdict, "verdict"), "norequeue");
   EXPECT_EQ(Number(verdict, "exit"), 93);
