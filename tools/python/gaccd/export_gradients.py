@@ -181,7 +181,8 @@ def detach_no_grad(model: torch.nn.Module, program: Any) -> None:
         for one in [one for one, value in changes_outside(node) if memory_of(value).name not in buffers]:
             raise _changed(one, where)
         if len(node.args) < 2 or not _detach_outputs(node):
-            raise _stopped("torch.no_grad() or inference_mode() over", "an output of forward needs a gradient", where)
+            raise _stopped("torch.no_grad() or inference_mode() over", "an output of forward needs a gradient (torch.utils.checkpoint: "
+                           "use_reentrant=False)", where)
 
 
 def _changed(node: Any, where: Any) -> ExportError:

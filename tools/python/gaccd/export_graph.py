@@ -138,7 +138,8 @@ class GraphBuilder:
         for name, known in self.constants.items():
             if known.shape == values.shape and torch.equal(known, values):
                 return name
-        name = f"constant:{self._next_constant}"
+        while (name := f"constant:{self._next_constant}") in self.own:
+            self._next_constant += 1
         self._next_constant += 1
         self.constants[name] = values
         return name
