@@ -25,7 +25,7 @@ def _batch_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     x, weight, bias, *running = input_names(graph, node, a["input"], a["weight"], a["bias"], a["running_mean"], a["running_var"])
     counter = graph.sibling(running[0], "num_batches_tracked")
     if not counter:
-        raise graph.refuse(node, f"expected a buffer num_batches_tracked beside {running[0]}, as nn.BatchNorm1d to 3d have; use one of them")
+        raise graph.refuse(node, f"expected a buffer num_batches_tracked next to {running[0]}, as nn.BatchNorm1d to 3d have; use one of them")
     if a["momentum"] is None or not 0 < a["momentum"] <= 1:
         raise graph.refuse(node, f"momentum: expected a number in (0, 1], found {a['momentum']}")
     sizes = graph.sizes(node, graph.shape(a["input"]))
