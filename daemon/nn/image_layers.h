@@ -33,25 +33,6 @@ class Pool2d final : public Layer {
   std::shared_ptr<const Function> function_;
 };
 
-struct GroupNormOptions {
-  std::int64_t groups = 1;
-  std::int64_t channels = 0;
-  double epsilon = 1e-5;
-};
-
-// Parameters weight [channels] (initially 1) and bias [channels] (0). The function:
-// ops/norm/group_norm.h.
-class GroupNorm final : public Layer {
- public:
-  GroupNorm(const Scope& scope, const GroupNormOptions& options);
-  ValueId operator()(Recorder& recorder, ValueId input) const override;
-
- private:
-  GroupNormOptions options_;
-  ParameterIndex weight_;
-  ParameterIndex bias_;
-};
-
 // nn::Conv2d, as in PyTorch. The function is in ops/image/conv2d.h.
 struct Conv2dModuleOptions {
   std::int64_t in = 0;

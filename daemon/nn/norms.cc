@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
+#include "daemon/ops/norm/group_norm.h"
 #include "daemon/ops/norm/layer_norm.h"
 
 namespace gaccd::nn {
@@ -83,6 +84,25 @@ ValueId BatchNorm::GroupSums(Recorder& recorder, ValueId input, const NormRuns& 
   }
   recorder.AddRunningUpdate(running);
   return sums;
+}
+
+GroupNorm::GroupNorm(const Scope& scope, const GroupNormOptions& options)
+    : Layer(scope), options_(options) {
+  weight_ = Declare(scope, {"weight", {options.channels}, Constant(1)});
+  bias_ = Declare(scope, {"bias", {options.channels}, Constant(0)});
+}
+
+ValueId GroupNorm::operator()(Recorder& recorder, ValueId input) const {
+  const ValueId images = recorder.Image(path(), input);
+  const Shape sample = recorder.SampleShape(images);
+  if (sample.size() == 3 && sample[0] != options_.channels) {
+    Check(recorder,
+          {ErrorKind::kConfig, StrCat("group_norm.num_channels is ", options_.channels,
+                                      ", but its input has the shape ", ToString(sample))});
+  }
+  const auto eps = static_cast<float>(options_.epsilon);
+  return Apply(recorder, std::make_shared<gaccd::GroupNorm>(options_.groups, eps),
+               {images, recorder.Parameter(weight_), recorder.Parameter(bias_)});
 }
 
 }  // namespace gaccd::nn

@@ -66,4 +66,23 @@ class BatchNorm final : public Layer {
   BatchNormParameters declared_;
 };
 
+// nn::GroupNorm of images. Parameters: weight [channels] (initially 1), bias [channels] (0). The
+// function is in ops/norm/group_norm.h.
+struct GroupNormOptions {
+  std::int64_t groups = 1;
+  std::int64_t channels = 0;
+  double epsilon = 1e-5;
+};
+
+class GroupNorm final : public Layer {
+ public:
+  GroupNorm(const Scope& scope, const GroupNormOptions& options);
+  ValueId operator()(Recorder& recorder, ValueId input) const override;
+
+ private:
+  GroupNormOptions options_;
+  ParameterIndex weight_;
+  ParameterIndex bias_;
+};
+
 }  // namespace gaccd::nn

@@ -147,8 +147,8 @@ TEST(SimplifyTest, KeepsZerosAndCollectivesWithoutRows) {
 
 }  // namespace
 
-// Graphs are run on numbers that stand for what each value is, over the memory that is planned for
-// them: what a recomputed block reads, and from where, shows in the results.
+// Runs graphs on numbers, each a hash of how its value is computed, in the planned memory: the
+// results show what a recomputed block reads, and from where.
 
 namespace {
 
