@@ -28,8 +28,9 @@ Result<Plan> StagePlan(const Plan& plan, const TargetStageSpec& stage) {
   return own;
 }
 
+// A table cell, with a space after it even if the text is too wide.
 std::string Padded(std::string text, std::size_t width) {
-  text.resize(std::max(text.size(), width), ' ');
+  text.resize(std::max(text.size() + 1, width), ' ');
   return text;
 }
 

@@ -118,7 +118,10 @@ double F1Micro(const ClassCounts& counts) {
 
 double Matthews(const ClassCounts& counts) {
   const auto dot = [](std::span<const std::int64_t> a, std::span<const std::int64_t> b) {
-    return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+    return std::transform_reduce(a.begin(), a.end(), b.begin(), 0.0, std::plus<>(),
+                                 [](std::int64_t x, std::int64_t y) {
+                                   return static_cast<double>(x) * static_cast<double>(y);
+                                 });
   };
   const auto all = static_cast<double>(std::reduce(counts.labels.begin(), counts.labels.end()));
   const auto right = static_cast<double>(std::reduce(counts.right.begin(), counts.right.end()));

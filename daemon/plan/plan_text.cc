@@ -127,8 +127,9 @@ std::string Balance(const Plan& plan) {
   const double mean =
       static_cast<double>(plan.effective_batch()) / static_cast<double>(plan.pipelines());
   if (!plan.uneven()) {
-    return PlanField("balance", StrCat(Percent(plan.balance_ratio()), " = mean load ", mean,
-                                       " / largest load ", plan.ranks_hi_samples()));
+    return PlanField("balance",
+                     StrCat(Percent(plan.balance_ratio()), " = mean load ", Format("%.10g", mean),
+                            " / largest load ", plan.ranks_hi_samples()));
   }
   const double slowest = plan.slowest_time();
   const double equal = plan.equal_loads_time();

@@ -173,6 +173,11 @@ TEST(PlanTextTest, ExplainsIndivisibleBatch) {
   EXPECT_THAT(PlanText(MakePlan(30, 8, 10, 100), {}), HasSubstr("140 ranks have no work"));
 }
 
+TEST(PlanTextTest, LoadsHaveAllDigits) {
+  EXPECT_THAT(PlanText(MakePlan(3, 1, 1234567, 10000001), {}),
+              HasSubstr("mean load 3333333.667 / largest load 3333334"));
+}
+
 TEST(PlanTextTest, AllRanksOfPipelinesTakeSamples) {
   const auto text = [](std::int64_t nodes, std::int64_t gpus, std::int64_t target) {
     return PlanText(ValueOrThrow(Plan::Make({.nodes = nodes,
