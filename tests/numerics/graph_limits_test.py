@@ -44,6 +44,17 @@ class GraphLimits(ExportTest):
             with self.subTest(formula=formula.__name__):
                 self.check_model(Scaled(formula), torch.randn(2, 4))
 
+    def test_largest_of_values_far_apart(self):
+        """x + relu(y - x) lost y where x was hidden or large: half of y was left."""
+        hidden = lambda y: y.masked_fill(y > 0, -torch.inf)
+        for name, formula in (
+                ("hidden", lambda y: torch.maximum(hidden(y), y.tanh())), ("of -1e9", lambda y: torch.maximum(y * 0 - 1e9, y)),
+                ("from inf", lambda y: torch.minimum(torch.full_like(y, torch.inf), y)), ("of 1e4", lambda y: torch.minimum(y * 1e-5 + 1e4, y)),
+                ("at least", lambda y: y.clamp(min=torch.tensor([-torch.inf, 0, 0, -1e9, 0, 0]))),
+                ("at most", lambda y: hidden(y).clamp(max=y.tanh() + 1).clamp(min=y))):
+            with self.subTest(values=name):
+                self.check_model(nn.Sequential(nn.Linear(4, 6), Formula(formula), nn.Linear(6, 3)), torch.randn(2, 4), tolerance=1e-6)
+
     def test_first_rows_of_a_table_with_expanded_values(self):
         for name, rows in (("expanded", lambda x: x[:, None].expand(-1, 3, -1)), ("zeros", lambda x: torch.zeros(x.shape[0], 3, 4))):
             with self.subTest(values=name):

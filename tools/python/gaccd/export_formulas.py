@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Callable
 
-from .export_convert import Arguments, Converter, Converted, bounded, input_names, limited, constant_number, permuted, rows_name, scaled, viewed
+from .export_convert import Arguments, Converter, Converted, bounded, input_names, inverted, constant_number, permuted, rows_name, scaled, viewed
 from .export_graph import GraphBuilder
 from .export_types import HIDDEN, Node
 
@@ -101,7 +101,12 @@ def extreme(graph: GraphBuilder, node: Any, x: str, limit: Any, sign: int) -> st
         limits: dict[str, Any] = {"least": bounded(number), "most": -HIDDEN} if sign > 0 else {"least": HIDDEN, "most": bounded(number)}
         return _average(graph, node, *(graph.emit(node, Node(op, [x], limits)) for op in ("clamp", "hardtanh")))
     other = graph.value_name(node, limit)
-    return _average(graph, node, limited(graph, node, x, other, sign), limited(graph, node, other, x, sign))
+    distance = scaled(graph, node, graph.emit(node, Node("add", [x, scaled(graph, node, other, -1)], {})), sign)
+    chosen = [graph.emit(node, Node("less", [scaled(graph, node, distance, one)], {"than": 0.0})) for one in (-1, 1)]
+    neither = inverted(graph, node, graph.emit(node, Node("add", chosen, {})))  # equal, or a NaN, which stays one
+    parts = [graph.emit(node, Node("select", [value, where], {})) for value, where in zip((x, other), chosen)]
+    both = graph.emit(node, Node("select", [_average(graph, node, x, other), neither], {}))
+    return graph.emit(node, Node("add", [graph.emit(node, Node("add", parts, {})), both], {}))
 
 
 def _average(graph: GraphBuilder, node: Any, x: str, y: str) -> str:
