@@ -55,6 +55,14 @@ class GraphLimits(ExportTest):
             with self.subTest(values=name):
                 self.check_model(nn.Sequential(nn.Linear(4, 6), Formula(formula), nn.Linear(6, 3)), torch.randn(2, 4), tolerance=1e-6)
 
+    def test_comparisons_have_no_gradient(self):
+        """Theirs was 0, which became NaN where a root or a logarithm has an infinite one."""
+        for name, formula in (("logarithm", lambda p: p * (p.log() > -5)), ("root", lambda p: p + 1 * (p.sqrt() < 0.5)),
+                              ("integers", lambda p: p * p.sqrt().long()),
+                              ("distances", lambda p: ((p[:, None] - p).pow(2).sqrt() < 1.5).float() @ p)):
+            with self.subTest(of=name):
+                self.check_model(Scaled(formula), torch.randn(2, 4))
+
     def test_first_rows_of_a_table_with_expanded_values(self):
         for name, rows in (("expanded", lambda x: x[:, None].expand(-1, 3, -1)), ("zeros", lambda x: torch.zeros(x.shape[0], 3, 4))):
             with self.subTest(values=name):

@@ -361,6 +361,9 @@ class GraphBuilder:
                 made = self._convert(convert, node)
             else:
                 self.folded += 1
+            if isinstance(made, (Node, str)) and is_discrete(node) and not all(map(is_discrete, node.all_input_nodes)) and (
+                    self.depends_on_trained(node)):  # a gradient of 0 would become NaN where a root or logarithm has an infinite one
+                made = Node("detach", [made if isinstance(made, str) else self.emit(node, made)], {})
             if isinstance(made, Node):
                 self._names[node] = self._new_name(node.name)
                 self.nodes.append((self._names[node], made, source_location(node)))
