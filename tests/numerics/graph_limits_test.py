@@ -58,8 +58,14 @@ class GraphLimits(ExportTest):
     def test_comparisons_have_no_gradient(self):
         """Theirs was 0, which became NaN where a root or a logarithm has an infinite one."""
         for name, formula in (("logarithm", lambda p: p * (p.log() > -5)), ("root", lambda p: p + 1 * (p.sqrt() < 0.5)),
-                              ("integers", lambda p: p * p.sqrt().long()),
+                              ("integers", lambda p: p * p.sqrt().long()), ("position", lambda p: p + p.log().argmax(0)),
                               ("distances", lambda p: ((p[:, None] - p).pow(2).sqrt() < 1.5).float() @ p)):
+            with self.subTest(of=name):
+                self.check_model(Scaled(formula), torch.randn(2, 4))
+
+    def test_positions_of_equal_infinite_values(self):
+        """Each was the first, so that their positions were added."""
+        for name, formula in (("argmax", lambda p: p + (p * 0).log().argmax(0)), ("topk", lambda p: p + (1 / (p * p).detach()).topk(3)[1])):
             with self.subTest(of=name):
                 self.check_model(Scaled(formula), torch.randn(2, 4))
 

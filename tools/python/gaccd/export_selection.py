@@ -14,6 +14,7 @@ from .export_layout import inner_size
 from .export_types import ExportError, Node
 
 MAX_POSITIONS = 256  # whose indices are exact in 16-bit floats
+MOST = 1e38  # in place of infinity, whose difference from itself is NaN
 
 
 def _add(graph: GraphBuilder, node: Any, x: str, y: str) -> str:
@@ -61,7 +62,9 @@ def _best(graph: GraphBuilder, node: Any, x: Any, dim: int, count: int, sign: in
     """The `count` largest (sign 1) or smallest (-1) values in order, and their positions; the first of equal values comes first."""
     given = _Positions(graph, node, x, dim)
     rank = len(given.sizes) + 1
-    distance = _add(graph, node, given.column(), scaled(graph, node, given.row(), -1))
+    finite = graph.emit(node, Node("clamp", [given.name], {"least": -MOST, "most": MOST}))
+    column, row = viewed(graph, node, finite, [*given.sizes, 1]), given.row(finite)
+    distance = _add(graph, node, column, scaled(graph, node, row, -1))
     better = graph.emit(node, Node("less", [scaled(graph, node, distance, sign)], {"than": 0.0}))
     equal = graph.emit(node, Node("equal", [distance], {"to": 0.0}))
     first = graph.emit(node, Node("mul", [equal, graph.constant(node, torch.ones(given.count, given.count).tril(-1))], {}))
