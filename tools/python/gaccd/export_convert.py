@@ -104,9 +104,10 @@ def permuted(graph: GraphBuilder, node: Any, x: str, dims: list[int]) -> str:
 
 def limited(graph: GraphBuilder, node: Any, x: str, limit: str, sign: int) -> str:
     """max (sign 1) or min (-1) of x and the limit, broadcast; where they are equal the gradient is that of x."""
-    beyond = graph.emit(node, Node("add", [limit, scaled(graph, node, x, -1)], {}))
-    beyond = graph.emit(node, Node("relu", [scaled(graph, node, beyond, sign)], {}))
-    return graph.emit(node, Node("add", [x, scaled(graph, node, beyond, sign)], {}))
+    distance = graph.emit(node, Node("add", [x, scaled(graph, node, limit, -1)], {}))
+    beyond = graph.emit(node, Node("less", [scaled(graph, node, distance, sign)], {"than": 0.0}))
+    parts = [graph.emit(node, Node("select", [value, where], {})) for value, where in ((x, inverted(graph, node, beyond)), (limit, beyond))]
+    return graph.emit(node, Node("add", parts, {}))
 
 
 def full(graph: GraphBuilder, node: Any, value: float, sizes: list[int]) -> str:
