@@ -65,12 +65,12 @@ Status CheckLossScale(const RunCursor& cursor) {
                         " updates old, found ", scale, " after ", tracker));
 }
 
-// Checks the counts of the ranks in the update after the cursor. Losses are never negative.
+// Checks the counts of the ranks in the update after the cursor. A loss may be negative.
 Status CheckPartialUpdates(const Manifest& manifest) {
   for (std::size_t rank = 0; rank < manifest.shards.size(); ++rank) {
     const PartialUpdate& partial = manifest.shards[rank].partial;
     const bool finite = std::isfinite(partial.loss_sum) && std::isfinite(partial.divisor);
-    if (partial.samples >= 0 && partial.loss_sum >= 0 && partial.divisor >= 0 && finite &&
+    if (partial.samples >= 0 && partial.divisor >= 0 && finite &&
         (manifest.cursor.micro_step > 0 || partial == PartialUpdate{})) {
       continue;
     }

@@ -187,7 +187,7 @@ TEST(ManifestTest, RefusesInvalidValues) {
               HasSubstr("at most 3 updates old"));
   EXPECT_THAT(error([](Manifest& m) { m.shards[1].partial.samples = -1; }),
               HasSubstr("partial update of rank 1"));
-  EXPECT_THAT(error([](Manifest& m) { m.shards[0].partial.loss_sum = -0.5; }),
+  EXPECT_THAT(error([](Manifest& m) { m.shards[0].partial.divisor = -0.5; }),
               HasSubstr("partial update of rank 0"));
   for (const double loss : {std::nan(""), std::numeric_limits<double>::infinity()}) {
     EXPECT_THAT(error([&](Manifest& m) { m.shards[0].partial.loss_sum = loss; }),

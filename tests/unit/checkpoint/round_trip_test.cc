@@ -75,7 +75,7 @@ TEST(RoundTripTest, PartialUpdateKeepsAccumulatorsOfEveryRank) {
         cursor,
         std::vector{HostSource("parameters", parameters), HostSource("optimizer", optimizer),
                     HostSource("accumulators", mine, true)},
-        {.samples = 8, .loss_sum = 0.5 + comm.rank()}));
+        {.samples = 8, .loss_sum = comm.rank() - 2.5}));
     return writer->Finish();
   });
   ASSERT_TRUE(status.ok()) << status.message();
@@ -86,7 +86,7 @@ TEST(RoundTripTest, PartialUpdateKeepsAccumulatorsOfEveryRank) {
       const LoadedState& state = *outcome.state;
       EXPECT_EQ(state.generation.name(), "step-000000000005-micro-000002-e000001");
       EXPECT_EQ(state.manifest.cursor, cursor);
-      EXPECT_EQ(state.manifest.shards[2].partial, (PartialUpdate{8, 2.5}));
+      EXPECT_EQ(state.manifest.shards[2].partial, (PartialUpdate{8, -0.5}));
       EXPECT_EQ(state.buffers[0], run.Parameters(5));
       // Another number of ranks cannot continue with the sums of these.
       EXPECT_EQ(state.buffers[2], ranks == kRanks ? accumulators(comm.rank()) : Bytes());
