@@ -28,6 +28,8 @@ class GraphLimits(ExportTest):
         """41 times 1 / 41 is below 1."""
         self.check_model(Looks(9000, lambda ids: (ids % 60 * 41 / 41).long()), torch.randint(9000, (2, 5)))
         self.check_model(Looks(9000, lambda ids: (ids % 60 * 47 / (ids * 0 + 47)).long()), torch.randint(9000, (2, 5)))
+        self.check_model(Looks(9000, lambda ids: ((ids % 60).float() * 41 / 41 + 1).long()), torch.randint(9000, (2, 5)))
+        self.check_model(Looks(9000, lambda ids: ids % 60 + (ids[..., None].expand(-1, -1, 41) * 0 + 1.0).mean(2).long()), torch.randint(9000, (2, 5)))
 
     def test_small_values(self):
         functions = nn.functional
@@ -43,6 +45,26 @@ class GraphLimits(ExportTest):
         for formula in (nn.functional.softplus, nn.functional.mish, nn.functional.elu, nn.functional.silu, nn.functional.logsigmoid):
             with self.subTest(formula=formula.__name__):
                 self.check_model(Scaled(formula), torch.randn(2, 4))
+
+    def test_gradients_where_pieces_meet(self):
+        functions = nn.functional
+        for name, formula in (
+                ("hardswish at 3", lambda p: functions.hardswish(p + 3)), ("hardswish at -3", lambda p: functions.hardswish(p - 3)),
+                ("its parts", lambda p: (p + 3) * functions.relu6(p + 6) / 6 + (p - 3) * (p + 0).clamp(0, 6) / 6),
+                ("xlogy", lambda p: torch.xlogy(p, 3 + p) + torch.xlogy(p.detach(), p + 1)), ("xlog1py", lambda p: torch.special.xlog1py(p, 2 + p)),
+                ("sinc", lambda p: torch.sinc(p * 2) + torch.sinc(p + 0.3))):
+            with self.subTest(formula=name):
+                self.check_model(Scaled(formula), torch.randn(2, 4))
+
+    def test_norms_of_equal_values(self):
+        """A mean that is one digit off was divided by the root of a small eps."""
+        norm = nn.LayerNorm(300, eps=1e-12)
+        self.check_model(nn.Sequential(Formula(lambda x: x[:, :1].expand(-1, 300) * 7), norm, nn.Linear(300, 3)), torch.randn(64, 4))
+
+    def test_scales_near_1(self):
+        """They keep a logarithm finite."""
+        clipped = lambda y: torch.log(1 - (torch.sigmoid(y * 100) * (1 - 2e-7) + 1e-7))
+        self.check_model(nn.Sequential(nn.Linear(4, 6), Formula(clipped), nn.Linear(6, 3)), torch.randn(2, 4))
 
     def test_largest_of_values_far_apart(self):
         """x + relu(y - x) lost y where x was hidden or large: half of y was left."""

@@ -54,14 +54,19 @@ __device__ inline void AddTo(float& sum, const Raw<T, kWidth>& raw) {
 #pragma unroll
   for (int v = 0; v < kWidth; ++v) sum += values[v];
 }
+struct Differences {
+  float sum = 0;
+  float squares = 0;
+};
 template <typename T, int kWidth>
-__device__ inline void AddSquaresTo(float& sum, const Raw<T, kWidth>& raw, float mean) {
+__device__ inline void AddDifferences(Differences& to, const Raw<T, kWidth>& raw, float mean) {
   float values[kWidth];
   Unpack(raw, values);
 #pragma unroll
   for (int v = 0; v < kWidth; ++v) {
     const float difference = values[v] - mean;
-    sum += difference * difference;
+    to.sum += difference;
+    to.squares += difference * difference;
   }
 }
 template <typename T, int kWidth>
@@ -117,16 +122,20 @@ __global__ void __launch_bounds__(kThreads, kCached == kManyVectors ? 2 : 4)
       }
       AddTo(sum, LoadRaw<kWidth, Use::kAgain>(row + d));
     }
-    const float mean = in.means != nullptr ? WarpSum(sum) / count : 0;
-    float squares = 0;
+    float mean = in.means != nullptr ? WarpSum(sum) / count : 0;
+    Differences from_mean;
 #pragma unroll
     for (int j = 0; j < kCached; ++j) {
-      if (mine + j * kStep < in.columns) AddSquaresTo(squares, cached[j], mean);
+      if (mine + j * kStep < in.columns) AddDifferences(from_mean, cached[j], mean);
     }
     for (std::int64_t d = beyond; d < in.columns; d += kStep) {
-      AddSquaresTo(squares, LoadRaw<kWidth, Use::kAgain>(row + d), mean);
+      AddDifferences(from_mean, LoadRaw<kWidth, Use::kAgain>(row + d), mean);
     }
-    const float rstd = 1.0F / sqrtf(WarpSum(squares) / count + in.eps);
+    // The rounding error of a large mean: equal values are exactly 0 from it.
+    const float error = in.means != nullptr ? WarpSum(from_mean.sum) / count : 0;
+    mean += error;
+    const float variance = fmaxf(WarpSum(from_mean.squares) / count - error * error, 0.0F);
+    const float rstd = 1.0F / sqrtf(variance + in.eps);
 #pragma unroll
     for (int j = 0; j < kCached; ++j) {
       const std::int64_t d = mine + j * kStep;

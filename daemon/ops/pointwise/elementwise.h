@@ -95,8 +95,8 @@ struct HardswishFormula {
 template <typename Math>
 struct HardswishGradientFormula {
   GACCD_HOST_DEVICE static float Apply(float dy, float x) {
-    const float above = x > 3.0F ? dy : dy * (x * (1.0F / 3) + 0.5F);
-    return x < -3.0F ? 0.0F : above;
+    const float above = x >= 3.0F ? dy : dy * (x * (1.0F / 3) + 0.5F);
+    return x <= -3.0F ? 0.0F : above;
   }
 };
 

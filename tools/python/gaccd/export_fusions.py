@@ -27,7 +27,7 @@ ACTIVATIONS: list[tuple[Node, Callable[[torch.Tensor], torch.Tensor]]] = [
 ]
 FAR = torch.tensor([40, 60, 100, 300], dtype=torch.float64)
 PROBES = torch.cat([-FAR, torch.linspace(-30, 30, 1201, dtype=torch.float64), FAR])
-TOLERANCE = 1e-6  # of values up to 1, and of larger ones as a share
+TOLERANCE = 2.0 ** -23  # of values up to 1, and of larger ones as a share; a scale next to 1 may be there to keep a log finite
 MAX_DEPTH = 10  # max operations from the result of an activation to its input
 GATES = {"silu": "silu_mul", "sigmoid": "sigmoid_mul", "gelu": "gelu_mul"}
 

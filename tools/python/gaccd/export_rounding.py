@@ -4,9 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from .export_convert import Arguments, Converter, Converted, constant_number, inverted, scaled
 from .export_graph import GraphBuilder
-from .export_types import Node, SampleMask, Uniform
+from .export_types import Node, SampleMask, Uniform, is_discrete
+
+
+ELEMENTWISE = ("add", "sub", "rsub", "mul", "neg", "view", "reshape", "unsqueeze", "squeeze", "permute", "expand", "clone", "clamp", "clamp_min",
+               "clamp_max", "relu")
+ROUNDS = ("floor", "ceil", "trunc", "round", "frac", "remainder", "fmod")
+
+
+def rounded_later(node: Any) -> bool:
+    """Whether a comparison, a rounding or a conversion to integers follows, for which the last digit may decide."""
+    found, seen = [node], {node}
+    for one in found:
+        for user in one.users:
+            name = str(user.target).removeprefix("aten.").partition(".")[0]
+            if name in ROUNDS or is_discrete(user):
+                return True
+            if name in ELEMENTWISE and user not in seen:
+                seen.add(user)
+                found.append(user)
+    return False
+
+
+def divided_by(graph: GraphBuilder, node: Any, x: str, number: float) -> str:
+    """x / number. A product with 1 / number has another last digit: 41 times 1 / 41 is below 1."""
+    return graph.emit(node, Node("div", [x, graph.constant(node, torch.tensor([float(number)]))], {}))
 
 
 def _add(graph: GraphBuilder, node: Any, x: str, y: str) -> str:

@@ -12,7 +12,7 @@ from .export_convert import (Arguments, Converter, Converted, bounded, full, has
 from .export_formulas import absolute, extreme
 from .export_graph import GraphBuilder
 from .export_layout import inner_size
-from .export_rounding import divided, to_zero
+from .export_rounding import divided, divided_by, rounded_later, to_zero
 from .export_types import HIDDEN, INFINITE, Node, SampleMask, Uniform
 
 MAX_FACTORS = 64  # of a product
@@ -146,9 +146,32 @@ def _div(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     mask = graph.value(x)
     if isinstance(mask, SampleMask):
         return SampleMask(mask.keep, mask.scale / number, mask.drawn)
-    if not x.meta["val"].dtype.is_floating_point:  # x times 1 / 41 is below 1 for x = 41
-        return Node("div", [graph.value_name(node, x), graph.constant(node, torch.tensor([float(number)]))], {})
+    if not x.meta["val"].dtype.is_floating_point or rounded_later(node):
+        return divided_by(graph, node, graph.value_name(node, x), number)
     return Node("scale", input_names(graph, node, x), {"factor": 1 / number})
+
+
+def _times_log(op: str) -> Converter:
+    """xlogy and xlog1py, x log(y): 0 where x is 0, with the gradient of x there as well, log(y)."""
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+        x = graph.value_name(node, a["self"])
+        y = shifted(graph, node, graph.value_name(node, a["other"]), 1.0 if op == "log1p" else 0.0)
+        zero = graph.emit(node, Node("equal", [x], {"to": 0.0}))
+        above = graph.emit(node, Node("less", [scaled(graph, node, y, -1)], {"than": 0.0}))
+        hidden = graph.emit(node, Node("mul", [zero, inverted(graph, node, above)], {}))  # 0 log(0)
+        argument = graph.emit(node, Node("select", [graph.value_name(node, a["other"]), inverted(graph, node, hidden)], {}))
+        argument = graph.emit(node, Node("add", [argument, hidden], {})) if op == "log" else argument
+        return Node("mul", [x, graph.emit(node, Node(op, [argument], {}))], {})
+    return made
+
+
+def _sinc(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """sin(pi x) / (pi x), 1 with the gradient 0 where x is 0."""
+    x = scaled(graph, node, graph.value_name(node, node.args[0]), math.pi)
+    zero = graph.emit(node, Node("equal", [x], {"to": 0.0}))
+    divisor = graph.emit(node, Node("add", [graph.emit(node, Node("select", [x, inverted(graph, node, zero)], {})), zero], {}))
+    quotient = graph.emit(node, Node("div", [graph.emit(node, Node("sin", [x], {})), divisor], {}))
+    return Node("add", [graph.emit(node, Node("select", [quotient, inverted(graph, node, zero)], {})), zero], {})
 
 
 def _compare(op: str, negated: bool = False, exchanged: bool = False) -> Converter:
@@ -307,6 +330,9 @@ def _sum(op: str) -> Converter:
             raise graph.refuse(node, f"over the dimensions {dims} of {rank}, one of which counts samples: an update of gaccd "
                                      "is a sum over samples, which must not depend on each other; the losses of the samples, "
                                      '[samples], can be the output (reduction="none", then the mean over the other dimensions)')
+        if op == "mean" and rounded_later(node):
+            total = graph.emit(node, Node("sum", input_names(graph, node, a["self"]), {"dims": dims, "keepdim": keepdim}))
+            return divided_by(graph, node, total, math.prod(graph.shape(a["self"])[dim] for dim in dims))
         count = graph.sizes(node, graph.shape(a["self"]))[0] if rank > 0 and a["self"] in graph.input_dependent else 0
         if op == "mean" and count < 0 and rank == 4 and dims == [2, 3]:
             return Node("mean_image", input_names(graph, node, a["self"]), {"keepdim": keepdim})
@@ -371,7 +397,8 @@ VALUES: dict[str, Converter] = {
        for name, exponent in (("rsqrt", -0.5), ("sqrt", 0.5), ("reciprocal", -1.0), ("square", 2.0))},
     **dict.fromkeys(("bitwise_and", "logical_and"), _and), **dict.fromkeys(("bitwise_or", "logical_or"), _or),
     **dict.fromkeys(("bitwise_not", "logical_not"), _not), **dict.fromkeys(("_softmax", "softmax"), _softmax),
-    "prod": _products(False), "cumprod": _products(True), "bucketize": _bucketize, "isnan": _isnan, "isinf": _isinf, "logical_xor": _xor, "bitwise_xor": _xor, "neg": _unary("scale", factor=-1.0), "relu6": _unary("hardtanh", least=0.0, most=6.0),
+    "prod": _products(False), "cumprod": _products(True), "bucketize": _bucketize, "isnan": _isnan, "isinf": _isinf, "sinc": _sinc, "special_sinc": _sinc,
+    "xlogy": _times_log("log"), "special_xlogy": _times_log("log"), "special_xlog1py": _times_log("log1p"), "logical_xor": _xor, "bitwise_xor": _xor, "neg": _unary("scale", factor=-1.0), "relu6": _unary("hardtanh", least=0.0, most=6.0),
     "hardtanh": _limits("hardtanh", "min_val", "max_val"), "clamp": _limits(CLAMP, "min", "max"),
     "clamp_min": _limits(CLAMP, "min", ""), "clamp_max": _limits(CLAMP, "", "max"),
     "gelu": _gelu, "leaky_relu": _leaky_relu, "pow": _pow, "add": _add(1), "sub": _add(-1), "rsub": _add(-1, True),
