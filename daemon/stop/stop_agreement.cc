@@ -227,7 +227,10 @@ Result<double> StopAgreement::ExchangeInside(std::int64_t done, std::int64_t ste
   const double rest_s = pace_s * static_cast<double>(steps - done) + tail_s_;
   // The rest may be slower than what was done. If it then takes too long, a later exchange still
   // has time for a save.
-  StopWords mine = LocalWords({.rest_s = kPaceReserve * rest_s, .next_s = rest_s});
+  // The job's limit is a reason to stop only if a save would be too late after the next exchange.
+  const double larger_save_s = save_s_ * std::max(window_ratio_ - 1, 0.0);
+  StopWords mine = LocalWords({.rest_s = kPaceReserve * rest_s,
+                               .next_s = pace_s + options_.exchange_every.count() + larger_save_s});
   mine.pace_s = comm_.rank() == 0 ? pace_s : 0;
   GACCD_ASSIGN_OR_RETURN(const StopWords words, Exchange(mine));
   if (periodic_work_) GACCD_RETURN_IF_ERROR(periodic_work_());

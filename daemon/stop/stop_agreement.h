@@ -7,6 +7,9 @@
 //   and evaluation batches   never if updates are shorter                 save but not for the rest
 //   start-up                 by an exchange after each stage              always
 //
+// The job's limit is a request as soon as the next update, or inside one the next exchange, would
+// end too late for a save.
+//
 // Decisions depend only on the summed words: no rank uses its own clock or flags. A save fits if
 // the shortest time left on any rank is sufficient: SaveFits() of every rank is summed.
 //
@@ -165,7 +168,7 @@ class StopAgreement {
   struct StopPoints {
     double save_s = 0;  // the next one
     double rest_s = 0;  // the end of the current update or evaluation
-    double next_s = 0;  // the one after that, if the run continues
+    double next_s = 0;  // the next exchange, if the run continues
   };
   StopWords LocalWords(const StopPoints& ahead);
   void Apply(const StopWords& words);

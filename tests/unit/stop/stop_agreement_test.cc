@@ -204,11 +204,12 @@ struct SlowUpdates {
   std::int64_t steps = 8;
   std::function<double(std::int64_t update, std::int64_t step)> step_s;
   double tail_s = 1;  // of an update, after its last micro-step
+  std::optional<double> job_s = {};
 };
 
 struct LeftAt {
   StopDecision decision;
-  double left_s = 0;  // until SIGKILL
+  double left_s = 0;  // until SIGKILL or the end of the job
 };
 
 // One rank, by a clock that the test sets, which gets SIGTERM at `term_s`.
@@ -220,20 +221,23 @@ LeftAt StopAt(double term_s, const SlowUpdates& run) {
   const auto base = std::chrono::steady_clock::now() -
                     std::chrono::duration_cast<std::chrono::nanoseconds>(
                         std::chrono::duration<double>(term_s));  // SIGTERM comes by the real clock
-  StopAgreement agreement(*comm, {.signals = signals->get(),
-                                  .term_budget = std::chrono::duration<double>(run.budget_s),
-                                  .checkpoints = true,
-                                  .now = [&] {
-                                    return base +
-                                           std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                               std::chrono::duration<double>(now_s));
-                                  }});
+  const auto at = [&](double seconds) {
+    return base + std::chrono::duration_cast<std::chrono::nanoseconds>(
+                      std::chrono::duration<double>(seconds));
+  };
+  StopAgreement agreement(*comm,
+                          {.signals = signals->get(),
+                           .job_end = run.job_s ? std::optional(at(*run.job_s)) : std::nullopt,
+                           .term_budget = std::chrono::duration<double>(run.budget_s),
+                           .checkpoints = true,
+                           .now = [&] { return at(now_s); }});
   const auto pass = [&](double seconds) {
     if (now_s < term_s && now_s + seconds >= term_s) RaiseHere(SIGTERM);
     now_s += seconds;
   };
   // The real clock has gone on since `base`, on a busy machine for longer.
   const auto left_s = [&] {
+    if (run.job_s) return *run.job_s - now_s;
     const auto since_term = base - (*signals)->term_time().value_or(base);
     return run.budget_s - now_s - std::chrono::duration<double>(since_term).count();
   };
@@ -276,6 +280,21 @@ TEST(StopAgreement, StopsInsideLongUpdateInTimeForSave) {
             << "pace " << pace << ", save " << save_s << ", SIGTERM at " << term_s;
       }
     }
+  }
+}
+
+// An update, or what is left of it, need not end before the job: the time until then is used.
+TEST(StopAgreement, StopsInsideLongUpdateShortlyBeforeJobEnd) {
+  constexpr double kNever = 1e9;
+  for (const double step_s : {0.01, 1.0, 20.0}) {
+    const LeftAt found = StopAt(kNever, {.save_s = 2,
+                                         .steps = 100'000,
+                                         .step_s = [&](auto, auto) { return step_s; },
+                                         .job_s = 700.0});
+    EXPECT_EQ(found.decision.action, StopAction::kSaveStop) << step_s;
+    EXPECT_EQ(found.decision.reason, "the job's time limit") << step_s;
+    EXPECT_GE(found.left_s, NeededForSave(TimeLeft::Seconds(2)).count() + 5) << step_s;
+    EXPECT_LE(found.left_s, 20 + 2.5 * step_s) << step_s;
   }
 }
 
