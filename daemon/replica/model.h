@@ -126,8 +126,9 @@ class Model {
   // Shape of the prediction of one sample: [width], or [T, width] for tokens. REQUIRES:
   // MakeForInference().
   [[nodiscard]] const Shape& prediction_shape() const { return prediction_shape_; }
-  // The unit of the loss divisor: "samples", "tokens", or their "weights". weighted: false if all
-  // weights are 1.
+  // The loss `output` has the count of each sample in the divisor.
+  [[nodiscard]] bool output_has_counts() const { return output_has_counts_; }
+  // Unit of the loss divisor: "samples", "tokens", or "weights". weighted: false if all are 1.
   [[nodiscard]] std::string_view divisor_unit(bool weighted = true) const;
 
   // kBF16, kFP16: the features are cast once; all values up to the logits or the prediction, and

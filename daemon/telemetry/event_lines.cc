@@ -76,7 +76,7 @@ std::string EventLine(const TargetRecord& change) {
 
 std::string EventLine(const NoiseScaleRecord& noise) {
   const std::string start = StrCat("noise scale after update ", noise.step, ": ");
-  const std::string end = StrCat(" (mean of ", noise.measured, " measurements)");
+  const std::string end = StrCat(" (exponential mean of ", noise.measured, " measurements)");
   if (!noise.noise_scale) return start + "too noisy to tell yet" + end;
   const bool larger = *noise.noise_scale > static_cast<double>(noise.target);
   return StrCat(start, Format("%.3g", *noise.noise_scale), " samples, the effective batch is ",

@@ -22,7 +22,7 @@ namespace gaccd {
 [[nodiscard]] std::string EventLine(const RebalanceRecord& change);
 [[nodiscard]] std::string EventLine(const TargetRecord& change);
 // "noise scale after update 40: 5200 samples, the effective batch is 3072: a larger one saves
-// updates (mean of 4 measurements)"
+// updates (exponential mean of 4 measurements)"
 [[nodiscard]] std::string EventLine(const NoiseScaleRecord& noise);
 // The line of an evaluation after "eval: ".
 [[nodiscard]] std::string EvalText(const EvalRecord& eval);

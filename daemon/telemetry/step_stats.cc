@@ -8,6 +8,13 @@
 #include "collectives/base/seconds.h"
 
 namespace gaccd {
+namespace {
+
+double OwnSamples(const StepRecord& record) {
+  return static_cast<double>(record.samples) * record.own_share;
+}
+
+}  // namespace
 
 void StepStats::Add(double seconds) {
   window_[next_] = seconds;
@@ -44,15 +51,14 @@ StepRates StepClock::Count(const StepRecord& record) {
   last_ = now;
   const std::chrono::duration<double> taken(record.dur_s);
   if (first) start_ = now - std::chrono::duration_cast<Clock::duration>(taken);
-  samples_ += record.samples;
-  updates_.Add(record.dur_s);
-  intervals_.Add(std::max(record.dur_s, since_last));
+  samples_ += OwnSamples(record);
+  const double whole_s = record.dur_s / record.own_share;
+  updates_.Add(whole_s);
+  intervals_.Add(std::max(whole_s, since_last));
   StepRates rates;
-  if (record.dur_s > 0) {
-    rates.samples_per_s = static_cast<double>(record.samples) / record.dur_s;
-  }
+  if (record.dur_s > 0) rates.samples_per_s = OwnSamples(record) / record.dur_s;
   const double since_start = SecondsSince(start_, now);
-  if (since_start > 0) rates.wall_samples_per_s = static_cast<double>(samples_) / since_start;
+  if (since_start > 0) rates.wall_samples_per_s = samples_ / since_start;
   rates.dur_p50_s = updates_.Quantile(0.50);
   rates.dur_p99_s = updates_.Quantile(0.99);
   sizes_.Add(static_cast<double>(record.samples));
@@ -64,12 +70,12 @@ StepRates StepClock::Count(const StepRecord& record) {
 }
 
 std::optional<double> LineClock::Due(const StepRecord& record, Clock::time_point now) {
-  samples_ += record.samples;
+  samples_ += OwnSamples(record);
   const bool due = (log_every_ > 0 && record.step % log_every_ == 0) || record.skipped ||
                    record.step == record.steps_total || now - last_line_ >= kLongest;
   if (!due) return std::nullopt;
   const double seconds = SecondsSince(last_line_, now);
-  const double rate = seconds > 0 ? static_cast<double>(samples_) / seconds : 0;
+  const double rate = seconds > 0 ? samples_ / seconds : 0;
   samples_ = 0;
   last_line_ = now;
   return rate;

@@ -48,7 +48,7 @@ class StepClock {
   StepStats sizes_;            // samples of these updates
   Clock::time_point last_{};   // epoch of the clock: none yet
   Clock::time_point start_{};  // start of the first update
-  std::int64_t samples_ = 0;
+  double samples_ = 0;
 };
 
 // Selects the updates with a line in the log: every log_every-th, one if there was none for 10 s,
@@ -68,7 +68,7 @@ class LineClock {
  private:
   const std::int64_t log_every_;
   Clock::time_point last_line_;
-  std::int64_t samples_ = 0;  // since the previous line
+  double samples_ = 0;  // since the previous line
 };
 
 // RankSteps: summarises the updates of a rank in one record per minute, or another period.

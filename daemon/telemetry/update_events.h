@@ -67,6 +67,9 @@ struct StepRecord {
   std::optional<double> wait_s;
   std::string digest;    // of the parameters after this update, 16 hex digits; empty: not computed
   StepRates rates = {};  // set by the reporter
+  // Not written: the share of the micro-steps that this attempt did, in dur_s; the rest was
+  // restored.
+  double own_share = 1;
   // Not written: samples of the updates to come, if their number does not give the time left.
   std::optional<std::int64_t> samples_left = {};
 

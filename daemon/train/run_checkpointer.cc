@@ -146,7 +146,10 @@ Status RunCheckpointer::SavePartialUpdate(std::int64_t micro_step) {
   const Status agreed =
       AgreeOn(comm_, finite ? Status::Ok() : Status(ErrorKind::kData, "the loss is not finite"))
           .status;
-  if (!agreed.ok() && agreed.kind() == ErrorKind::kData) return writer_->Save(Cursor(), sources_);
+  if (!agreed.ok() && agreed.kind() == ErrorKind::kData) {
+    left_->decision.action = StopAction::kSaveBeforeStop;
+    return writer_->Save(Cursor(), sources_);
+  }
   GACCD_RETURN_IF_ERROR(agreed);
   RunCursor cursor = Cursor();
   cursor.micro_step = micro_step;
@@ -197,13 +200,14 @@ Status RunCheckpointer::Stop(const std::string& where, const StopDecision& decis
     stops_->LimitExit(decision.kind);
     return decision.ToStatus(where, false);
   }
-  std::string place = where;
+  const bool inside = left_ && left_->decision.action == StopAction::kSaveStop;
   Status saved = SaveAndFinish();
-  if (left_ && left_->decision.action == StopAction::kSaveStop && IsFailedWrite(saved)) {
+  if (inside && left_->decision.action == StopAction::kSaveStop && IsFailedWrite(saved)) {
     left_->decision.action = StopAction::kSaveBeforeStop;
-    place += kRepeated;
     saved = SaveAndFinish();
   }
+  const bool repeated = inside && left_->decision.action != StopAction::kSaveStop;
+  const std::string place = StrCat(where, repeated ? kRepeated : "");
   if (!saved.ok() && saved.kind() == ErrorKind::kInterrupted) {
     return AbortWaitIfRequested(std::move(saved), place, decision.kind);
   }

@@ -88,7 +88,8 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
                            .choice = choice,
                            .control_word_count = words_.words().size(),
                            .tolerate_nonfinite = guards_.on_nonfinite != OnNonfinite::kStop ||
-                                                 loss_scale_ || inputs_.labels.unlabelled > 0,
+                                                 loss_scale_ || inputs_.labels.unlabelled > 0 ||
+                                                 inputs_.model.output_has_counts(),
                            .measure_process = true}));
   if (inputs_.job.noise_scale_every > 0 && !engine_->can_measure_noise()) {
     return NoiseScaleUnsupported(inputs_.job, engine_->device());
@@ -189,7 +190,9 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
       return control.Stop(StrCat("in the evaluation after update ", start_.updates), decision);
     }
   }
-  const bool kept = start_.updates == 0 || (start_.in_own_folder && start_.at_boundary);
+  // A save now would be newer than the one inside the next update, which has more.
+  const bool kept =
+      start_.updates == 0 || (start_.in_own_folder && (start_.at_boundary || !complete));
   if (!kept && (complete || KeepsBest(start_.updates))) {
     GACCD_RETURN_IF_ERROR(control.AtBoundary(start_.updates, true, true));
   }
@@ -321,23 +324,25 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
   summary->samples += found.finite ? found.samples : 0;
   summary->skipped += found.finite || IsUnlabelled(found) ? 0 : 1;
   summary->unlabelled += IsUnlabelled(found) ? 1 : 0;
-  StepRecord record{.epoch = done.update.epoch + 1,
-                    .step = done.step(),
-                    .steps_total = inputs_.schedule.updates(),
-                    .samples = found.samples,
-                    .target = done.update.samples,
-                    .samples_total = summary->samples,
-                    .loss = found.loss,
-                    .divisor = found.divisor,
-                    .unit = std::string(inputs_.model.divisor_unit()),
-                    .grad_norm = found.grad_norm,
-                    .lr = done.lr,
-                    .skipped = !found.finite,
-                    .dur_s = found.dur_s,
-                    .data_s = found.data_s,
-                    .fwd_bwd_s = found.fwd_bwd_s,
-                    .reduce_s = found.reduce_s,
-                    .opt_s = found.opt_s};
+  StepRecord record{
+      .epoch = done.update.epoch + 1,
+      .step = done.step(),
+      .steps_total = inputs_.schedule.updates(),
+      .samples = found.samples,
+      .target = done.update.samples,
+      .samples_total = summary->samples,
+      .loss = found.loss,
+      .divisor = found.divisor,
+      .unit = std::string(inputs_.model.divisor_unit()),
+      .grad_norm = found.grad_norm,
+      .lr = done.lr,
+      .skipped = !found.finite,
+      .dur_s = found.dur_s,
+      .data_s = found.data_s,
+      .fwd_bwd_s = found.fwd_bwd_s,
+      .reduce_s = found.reduce_s,
+      .opt_s = found.opt_s,
+      .own_share = 1 - static_cast<double>(done.restored) / static_cast<double>(done.micro_steps)};
   if (loss_scale_) {
     record.loss_scale = {.scale = done.loss_scale,
                          .growth_tracker = loss_scale_->state().growth_tracker};

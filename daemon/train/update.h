@@ -47,7 +47,7 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const UpdateProgram& progr
 struct UpdateInFlight {
   Update update;
   std::int64_t micro_steps = 1;
-  std::int64_t restored = 0;  // samples restored from an earlier attempt
+  std::int64_t restored = 0;  // micro-steps done by an earlier attempt
   double lr = 0;
   double loss_scale = 1;
 

@@ -113,6 +113,26 @@ class GraphLosses(ExportTest):
         self.check_model(Known(None), [torch.zeros(2, 6), torch.zeros(2, 5)])
         self.check_model(Learnt(None), [torch.zeros(2, 6), torch.zeros(2, 5)])
 
+    def test_updates_whose_counts_are_0_are_skipped(self):
+        class Known(WithLoss):
+            def forward(self, features, targets):
+                known = (targets > 0).float()
+                return torch.cat(((known * (self.net(features) - targets).square()).sum(1, keepdim=True), known.sum(1, keepdim=True)), 1)
+
+        import gaccd
+        import numpy
+        targets = torch.ones(6, 5)
+        targets[2:4] = -1
+        gaccd.export(Known(None), [torch.zeros(2, 6), torch.zeros(2, 5)], self.dir / "model")
+        numpy.save(self.dir / "x.npy", torch.randn(6, 6).numpy())
+        numpy.save(self.dir / "t.npy", targets.numpy())
+        (self.dir / "job.txtpb").write_text("""name: "counts" model { graph { path: "model" } loss { output {} } }
+            data { train { npy { features: "x.npy" targets: "t.npy" } } shuffle: false }
+            batch { target: 2 micro: 1 } optimizer { lr: 0.1 sgd {} } epochs: 1""")
+        done = subprocess.run([sys.argv[1], "train", "--job=job.txtpb", "--device=cpu"], cwd=self.dir, text=True, capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("update 2 is skipped: none of its 2 samples has a label that counts", done.stdout + done.stderr)
+
     def test_of_stopped_gradients(self):
         """Straight-through estimators, a target that is not trained, a codebook; parameters without a gradient keep their values."""
         F = torch.nn.functional

@@ -60,6 +60,17 @@ TEST(StepClockTest, ExcludesTimeBeforeFirstUpdate) {
   EXPECT_GE(second.eta_s, 9 * (0.25 + 0.02) / 2);
 }
 
+// 9 of 10 micro-steps were restored from a checkpoint inside the update.
+TEST(StepClockTest, RatesExcludeRestoredMicroSteps) {
+  StepClock clock;
+  const StepRecord step{
+      .step = 101, .steps_total = 111, .samples = 100, .dur_s = 0.5, .own_share = 0.1};
+  const StepRates rates = clock.Count(step);
+  EXPECT_DOUBLE_EQ(rates.samples_per_s, 20);
+  EXPECT_DOUBLE_EQ(rates.dur_p50_s, 5);
+  EXPECT_DOUBLE_EQ(rates.eta_s, 50);
+}
+
 // Later updates of a target schedule take longer.
 TEST(StepClockTest, TimeLeftFollowsSamplesLeft) {
   StepClock clock;

@@ -89,6 +89,16 @@ TEST_F(ResumeTest, ResumedWindowRunsAtLeastOneMicroStep) {
   EXPECT_OK(Train(SmallJob(), 3, 100, "auto", stop));
 }
 
+// The best state already exists. Saved again, it would be newer than what is resumed.
+TEST_F(ResumeTest, InsideUpdateSavesNothingBeforeItEnds) {
+  Job job = SmallJob();
+  job.evaluation.keep_best = true;
+  ASSERT_FALSE(Train(job, 3, 100, "never", {9, 1}).ok());
+  ASSERT_TRUE(HasBest(ckpt(), 8));
+  ASSERT_FALSE(Train(job, 3, 100, "auto", {9, 2}).ok());
+  EXPECT_FALSE(std::filesystem::exists(ckpt() + "/" + Generation{.epoch = 2, .step = 8}.name()));
+}
+
 // 40 samples in 5 updates, the features of sample 9 as large as this.
 class HugeSampleTest : public ResumeTest {
  protected:
@@ -120,7 +130,7 @@ TEST_F(HugeSampleTest, NonFiniteWindowIsRepeated) {
   EXPECT_EQ(plain.summary.skipped, 1);
   std::filesystem::remove_all(ckpt());
   EXPECT_THAT(Train(job, 2, 100, "never", {2, 1}),
-              IsError(ErrorKind::kTempFail, "inside update 2"));
+              IsError(ErrorKind::kTempFail, "inside update 2", "nothing of it is saved"));
   EXPECT_TRUE(std::filesystem::exists(CheckpointPath(1) + "/MANIFEST"));
   const auto resumed = ValueOrThrow(Train(job, 2, 0, "auto"));
   EXPECT_EQ(resumed.first, 1);
