@@ -28,7 +28,8 @@ GACCD_SIMD_CLONES void Forward(const float* x, const float* gamma, const float* 
     if constexpr (kCentered) {
       mean = SumValues(size.columns, [row](std::int64_t d) { return row[d]; }) / columns;
       // The rounding error of a large mean: equal values are exactly 0 from it.
-      mean += SumValues(size.columns, [row, mean](std::int64_t d) { return row[d] - mean; }) / columns;
+      mean +=
+          SumValues(size.columns, [row, mean](std::int64_t d) { return row[d] - mean; }) / columns;
     }
     const float squares = SumValues(
         size.columns, [row, mean](std::int64_t d) { return (row[d] - mean) * (row[d] - mean); });
