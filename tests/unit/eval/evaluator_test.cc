@@ -88,6 +88,16 @@ TEST(EvaluatorTest, DetectsSampleCountedTwice) {
               HasMessage("evaluation: expected 41 samples, counted 42"));
 }
 
+// The samples that could not be read are zeros: their loss is none.
+TEST(EvaluatorTest, UnreadableSampleEndsEvaluation) {
+  const auto comm = MakeSingle();
+  const tests::EmptyDataset data(kEvaluated, {ErrorKind::kData, "damaged JPEG image"});
+  Evaluator evaluator(*comm, data, 4, "tokens", {});
+  tests::FakeEngine<CountingBackend> engine;
+  EXPECT_THAT(evaluator.Evaluate(engine, {}, nullptr, {}),
+              IsError(ErrorKind::kData, "damaged JPEG image"));
+}
+
 // The second batch is read when the run says that it waits, or after a while.
 TEST(EvaluatorTest, ReportsWaitForData) {
   const auto comm = MakeSingle();
@@ -159,6 +169,30 @@ TEST(EvaluatorTest, StopsOnRequest) {
     StopThere stops(comm);
     GACCD_ASSIGN_OR_RETURN(const auto record, evaluator.Evaluate(engine, {}, &stops, {}));
     EXPECT_FALSE(record.has_value());
+    return Status::Ok();
+  }));
+}
+
+// 11 batches of --bits=any-split on 3 ranks: 4, 4 and 3, though a third of the samples are 4.
+TEST(EvaluatorTest, AsksNoMoreOftenThanRankWithFewestWholeBatches) {
+  class Count : public StopAgreement {
+   public:
+    explicit Count(Communicator& comm) : StopAgreement(comm, {}) {}
+    Result<StopDecision> BetweenBatches(std::int64_t done, std::int64_t batches) override {
+      EXPECT_EQ(batches, 3);
+      asked.push_back(done);
+      return StopDecision{};
+    }
+    std::vector<std::int64_t> asked;
+  };
+  ExpectOk(RunThreadRanks(3, {}, [&](Communicator& comm) -> Status {
+    const tests::EmptyDataset data(kEvaluated);
+    Evaluator evaluator(comm, data, 4, "tokens", {});
+    evaluator.SetAnySplit(true);
+    tests::FakeEngine<CountingBackend> engine;
+    Count stops(comm);
+    GACCD_RETURN_IF_ERROR(evaluator.Evaluate(engine, {}, &stops, {}).status());
+    EXPECT_EQ(stops.asked, (std::vector<std::int64_t>{1, 2})) << "rank " << comm.rank();
     return Status::Ok();
   }));
 }

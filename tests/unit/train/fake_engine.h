@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "daemon/data/dataset.h"
@@ -104,9 +105,11 @@ class FakeEngine {
 // All values are 0: memory as it is found would hold an ignored label now and then.
 class EmptyDataset final : public Dataset {
  public:
-  explicit EmptyDataset(std::int64_t size) : size_(size) {}
+  explicit EmptyDataset(std::int64_t size, Status read_error = Status::Ok())
+      : size_(size), read_error_(std::move(read_error)) {}
   [[nodiscard]] std::int64_t size() const override { return size_; }
   [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
+  [[nodiscard]] Status ReadError() const override { return read_error_; }
   void Gather(std::span<const std::int64_t>, const BatchView& to) const override {
     for (std::size_t i = 0; i < spec_.tensors.size(); ++i) {
       const std::int64_t bytes = to.samples * RowBytes(spec_.tensors[i], to.length);
@@ -116,6 +119,7 @@ class EmptyDataset final : public Dataset {
 
  private:
   std::int64_t size_;
+  Status read_error_;
   SampleSpec spec_ = LabelledSample({1}, 4);
 };
 

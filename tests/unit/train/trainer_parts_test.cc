@@ -158,6 +158,17 @@ TEST(RunUpdateTest, ReportsWaitForData) {
   waits.release(kSamples);  // the thread is to end
 }
 
+// The samples that could not be read are zeros: nothing is trained on them.
+TEST(RunUpdateTest, UnreadableSampleEndsUpdate) {
+  const EmptyDataset data(kSamples, {ErrorKind::kData, "damaged JPEG image"});
+  BatchFeed feed = MakeFeed(data, 1, 0);
+  FakeEngine<> engine;
+  ASSERT_OK(feed.Start(engine, 0));
+  EXPECT_THAT(RunUpdate(engine, feed.batches(), feed.ProgramFor(Schedule().At(0)), {}),
+              IsError(ErrorKind::kData, "damaged JPEG image"));
+  EXPECT_EQ(engine->page.sums.samples, 0);
+}
+
 TEST(ReplicaCheckTest, IsDueEveryNUpdatesAndAtEnd) {
   const auto comm = MakeSingle();
   const ReplicaCheck check(*comm, 4, 10);
@@ -319,6 +330,7 @@ TEST(NonfiniteHandlerTest, SkipsUpdatesUpToLimit) {
 
 TEST(NonfiniteHandlerTest, RepeatsUpdateWithoutOffenders) {
   Alone a(OnNonfinite::kDropMicroBatch);
+  a.first.loss_scale = 4;
   UpdateResult result;
   // In any number of updates: each has trained.
   for (std::int64_t i = 0; i <= NonfiniteHandler::kMaxInARow; ++i) {
@@ -328,6 +340,7 @@ TEST(NonfiniteHandlerTest, RepeatsUpdateWithoutOffenders) {
     EXPECT_EQ(result.samples, 16);
   }
   EXPECT_EQ(a.engine->page.inputs.effective_batch, 16) << "the divisor of what is left";
+  EXPECT_EQ(a.engine->page.inputs.planned_divisor, 16.0 / 4) << "with the loss scale of the update";
 
   a.engine->squares = NAN;
   result = {.samples = 20, .divisor = 20, .finite = false};
