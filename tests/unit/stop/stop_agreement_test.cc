@@ -12,6 +12,7 @@
 
 #include "collectives/comm/threads.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/thread_clock.h"
 
 namespace gaccd {
@@ -371,6 +372,27 @@ TEST(StopAgreement, RankZeroReadsFilesAndServesSaveOnce) {
   std::filesystem::remove_all(dir);
 }
 
+// There is nothing to save, now or later: the file goes, and is mentioned once.
+TEST(StopAgreement, SaveWithoutCheckpointsIsServedWithWarning) {
+  const TempFolder folder;
+  const std::string file = folder.Write("SAVE", "");
+  const auto comm = MakeSingle();
+  std::vector<std::string> warnings;
+  StopAgreement agreement(*comm, {.run_dir = folder.path(),
+                                  .warn = [&](const auto& text) { warnings.push_back(text); },
+                                  .poll_every = std::chrono::milliseconds(1)});
+  for (int update = 0; update < 6000 && std::filesystem::exists(file); ++update) {
+    std::vector<double> words(kStopWordCount);
+    agreement.Pack(words, 1, 0);
+    agreement.Unpack(words, 0.1, 1);
+    EXPECT_EQ(agreement.AtBoundary().action, StopAction::kContinue);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_FALSE(std::filesystem::exists(file));
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_THAT(warnings[0], HasSubstr("keeps no checkpoints"));
+}
+
 TEST(StopAgreement, StopsBeforeJobEndInTimeForSave) {
   const auto run_with = [&](std::int64_t left_s, bool checkpoints) {
     return Same(RunRanks([&](int rank) {
@@ -476,6 +498,33 @@ TEST(StopAgreement, StartStopsAfterStage) {
     return Status::Ok();
   }));
   EXPECT_EQ(stopped, kRanks);
+}
+
+// Batches of 1 s. Nothing of the update before counts: neither the 100 s that its reduction took
+// nor the micro-steps after which it was resumed.
+TEST(StopAgreement, EvaluationHasItsOwnPace) {
+  const auto decide = [](double budget_s, std::int64_t batches) {
+    auto signals = ValueOrThrow(StopSignals::Install({SIGTERM}, kNoBurst));
+    const auto comm = MakeSingle();
+    const auto base = std::chrono::steady_clock::now();
+    std::chrono::seconds now(-101);
+    StopAgreement agreement(*comm, {.signals = signals.get(),
+                                    .term_budget = std::chrono::duration<double>(budget_s),
+                                    .checkpoints = true,
+                                    .save_guess = std::chrono::duration<double>(1),
+                                    .now = [&] { return base + now; }});
+    std::vector<double> words(kStopWordCount);
+    agreement.BeginUpdate(/*restored=*/7);
+    agreement.Pack(words, 8, 0);
+    now = std::chrono::seconds(-1);
+    agreement.Unpack(words, 101, 1);
+    agreement.BeginEvaluation();
+    RaiseHere(SIGTERM);
+    now = std::chrono::seconds(0);
+    return ValueOrThrow(agreement.BetweenBatches(1, batches)).action;
+  };
+  EXPECT_EQ(decide(60, 4), StopAction::kContinue) << "3 s are left";
+  EXPECT_EQ(decide(20, 101), StopAction::kSaveStop) << "100 s are left";
 }
 
 TEST(StopAgreement, StopsEvaluationThatDoesNotFit) {

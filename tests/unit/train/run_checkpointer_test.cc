@@ -286,6 +286,7 @@ TEST_F(SavingCheckpointerTest, LastSaveIsTriedNoMoreThanAllowed) {
   EXPECT_OK(control.AtBoundary(3, true, true));
   EXPECT_THAT(control.Finish(), HasKind(ErrorKind::kIo));
   EXPECT_EQ(records_.size(), 1U);
+  EXPECT_TRUE(summary_.failed_together) << "all ranks know it";
 }
 
 // The folder of the partial update cannot be made.
@@ -303,6 +304,26 @@ TEST_F(SavingCheckpointerTest, SavesStateBeforeUpdateThatDoesNotFit) {
                                    "saved), saved")));
   ExpectSaved(*comm_, folder_.path(), {.epoch = 1, .step = 3, .committed = true},
               {{kParametersBuffer, EngineBuffer::kParameters}});
+}
+
+// Of the 200 s that are left a save is guessed to take 100 s, one with the accumulators, as large
+// as the parameters, twice as long.
+TEST_F(SavingCheckpointerTest, SaveInsideUpdateTakesLongerByAccumulators) {
+  auto now = std::chrono::steady_clock::now();
+  StopAgreement stops(*comm_, {.job_end = now + std::chrono::seconds(260),
+                               .checkpoints = true,
+                               .save_guess = std::chrono::seconds(100),
+                               .now = [&] { return now; }});
+  RunCheckpointer& control = *checkpointer_;
+  control.BeginRun(&stops, &progress_, &summary_);
+  summary_ = {.updates = 3, .samples = 60};
+  ASSERT_OK((*engine_).Begin({.samples = 20}));
+  ASSERT_OK((*engine_).MicroStep({.samples = 4}, {.first = true}));
+  control.BeginUpdate(0);
+  now += std::chrono::seconds(60);
+  EXPECT_TRUE(control.InterruptsUpdate(3, 1, kProgram).value());
+  EXPECT_THAT(control.StopInside(),
+              HasMessage(HasSubstr("which is to be repeated (nothing of it is saved), saved")));
 }
 
 TEST_F(SavingCheckpointerTest, PostponesSaveWhileTwoArePending) {
