@@ -284,11 +284,17 @@ TEST_F(StallTest, TrainingContinuesWithoutSpaceForSave) {
       GACCD_RETURN_IF_ERROR(writer.Poll());
     }
     GACCD_RETURN_IF_ERROR(run_.SaveAt(writer, 6));
-    return writer.Finish();
+    GACCD_RETURN_IF_ERROR(writer.Finish());
+    const SaveEvent& event = events_[static_cast<std::size_t>(comm.rank())];
+    EXPECT_EQ(event.generation.step, 6);
+    EXPECT_OK(event.status);
+    EXPECT_NEAR(event.wait_s, 4 * 0.03, 1e-9) << "also while it waited for a free buffer";
+    GACCD_RETURN_IF_ERROR(run_.SaveAt(writer, 7));
+    GACCD_RETURN_IF_ERROR(writer.Finish());
+    EXPECT_EQ(event.generation.step, 7);
+    EXPECT_EQ(event.wait_s, 0) << "the save before waited, not this one";
+    return Status::Ok();
   }));
-  EXPECT_EQ(events_[0].generation.step, 6);
-  EXPECT_TRUE(events_[0].status.ok());
-  EXPECT_NEAR(events_[0].wait_s, 4 * 0.03, 1e-9) << "also while it waited for a free buffer";
 }
 
 TEST_F(StallTest, BoundsWaitForHangingDiskAtEnd) {
@@ -453,6 +459,22 @@ TEST_F(StallTest, WarnsOfLittleSpaceBeforeFirstSave) {
               ElementsAre(HasSubstr(StrCat("5 checkpoints of 12184 bytes are still to be written "
                                            "at the same time: expected ",
                                            needed, " bytes free, found ", needed - 1))));
+}
+
+// Two to keep, one being written and one not yet removed; those of an earlier training stay.
+TEST_F(StallTest, CheckpointsOfEarlierTrainingMakeNoSpace) {
+  for (const std::int64_t step : {1, 2}) {
+    ASSERT_OK(MakeFolders(Generation{.epoch = 1, .step = step}.PathIn(folder_.path())));
+  }
+  const std::vector<BufferSpec> buffers = run_.Identity(1).buffers;
+  SaveState state;
+  state.options.folder = folder_.path();
+  state.options.keep.newest = 2;
+  disk.free_bytes =
+      3 * ShardBytes({.world = 1, .block_bytes = state.options.block_bytes, .buffers = buffers});
+  EXPECT_OK(CheckSpace(state, buffers));
+  state.since = 2;
+  EXPECT_THAT(CheckSpace(state, buffers), IsError(ErrorKind::kIo, "4 checkpoints"));
 }
 
 }  // namespace

@@ -463,6 +463,26 @@ TEST_F(ResumeTest, ForgetsBestValueOverOtherEvaluationData) {
   EXPECT_GT(ValueOrThrow(Train(job, 2, 0, CheckpointPath(12))).summary.best->step, 8);
 }
 
+// Older checkpoints do not say over which data it was.
+TEST_F(ResumeTest, KeepsBestValueOverUnknownEvaluationData) {
+  const Job job = SmallJob();
+  ASSERT_OK(Train(job, 1, 12, "never"));
+  const auto comm = MakeSingle();
+  LoadedState state =
+      ValueOrThrow(LoadGeneration(*comm, ckpt(), {.epoch = 1, .step = 12, .committed = true},
+                                  [](const Manifest&, const Job&) { return Status::Ok(); }));
+  const auto best_after = [&](const DataContent& content) {
+    state.manifest.cursor.content = content;
+    const auto trainer = ValueOrThrow(Trainer::Make(
+        *comm, ValueOrThrow(tests::OpenInputs(*comm, job, *tests::MakePlan(job, 1)))));
+    EXPECT_OK(trainer->Resume(state, /*in_own_folder=*/true));
+    return trainer->best();
+  };
+  ASSERT_TRUE(best_after({}));
+  EXPECT_EQ(best_after({})->step, 8);
+  EXPECT_FALSE(best_after({.eval = 1}));
+}
+
 TEST_F(ResumeTest, RefusesAnotherRunByName) {
   Job job = SmallJob();
   job.data.class_name = {"neg", "pos"};

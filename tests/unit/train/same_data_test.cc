@@ -27,6 +27,14 @@ Status Compare(const SourceSpec& other, const SourceSpec& other_eval,
   });
 }
 
+// Checkpoints of older versions do not say what the data held.
+TEST(SameDataTest, UnknownContentHasNotChanged) {
+  const DataContent now{.train = 1, .eval = 2};
+  EXPECT_EQ(ChangedDataText({}, now), "");
+  EXPECT_EQ(ChangedDataText(now, {.train = 1}), "");
+  EXPECT_THAT(ChangedDataText({.train = 3}, now), HasSubstr("the training data (content"));
+}
+
 TEST(SameDataTest, AcceptsEqualCopies) { EXPECT_OK(Compare(Usual(), Usual())); }
 
 TEST(SameDataTest, NamesRankWithCopyOfAnotherSize) {
