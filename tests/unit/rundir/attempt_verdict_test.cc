@@ -78,6 +78,22 @@ TEST(JudgeAttempt, RepeatedKillAtSamePlaceBlamesNoHost) {
   EXPECT_EQ(judge({120, 0}, {{120, 0}}).suspect_hosts, "n2") << "nothing is known of its memory";
 }
 
+// Not with an earlier one, after which the job may have been given more memory.
+TEST(JudgeAttempt, KillIsComparedWithAttemptBefore) {
+  constexpr KilledRank kNow{.step = 120, .memory_bytes = 1'000};
+  const LedgerEntry same{.attempt = "000-7", .next = NextStep::kRequeue, .killed = kNow};
+  LedgerEntry other = same;
+  other.killed->step = 10;
+  AttemptFacts facts{
+      .srun_rc = 69,
+      .written = WrittenVerdict{
+          .exit = 69, .reason = "rank 3 on n2 has ended", .suspect_hosts = "n2", .killed = kNow}};
+  facts.before = {same, other};
+  EXPECT_EQ(JudgeAttempt(facts).suspect_hosts, "n2");
+  facts.before = {other, same};
+  EXPECT_EQ(JudgeAttempt(facts).suspect_hosts, "");
+}
+
 TEST(SrunErrors, IgnoresTerminatedRanks) {
   EXPECT_EQ(SrunErrors("srun: error: n3: task 5: Killed\n"
                        "srun: launch/slurm: _step_signal: Terminating StepId=2.0\n"

@@ -112,14 +112,18 @@ TEST(RankStepsTest, RecordIsMeanSincePreviousRecord) {
   EXPECT_EQ(first->wait_s, 0);
   EXPECT_GT(first->memory_bytes, 1 << 20);
   EXPECT_FALSE(
-      ranks.Add({.step = 8, .dur_s = 1, .fwd_bwd_s = 0.5, .wait_s = 0.25}, at(64)).has_value());
-  const auto second = ranks.Add({.step = 9, .dur_s = 2, .fwd_bwd_s = 1, .wait_s = 0.5}, at(65));
+      ranks.Add({.step = 8, .dur_s = 1, .fwd_bwd_s = 0.5, .reduce_s = 0.25, .wait_s = 0.25}, at(64))
+          .has_value());
+  const auto second =
+      ranks.Add({.step = 9, .dur_s = 2, .fwd_bwd_s = 1, .opt_s = 1, .wait_s = 0.5}, at(65));
   ASSERT_TRUE(second.has_value());
   EXPECT_EQ(second->step, 9);
   EXPECT_EQ(second->updates, 2);
   EXPECT_EQ(second->dur_s, 1.5);
   EXPECT_EQ(second->dur_max_s, 2);
   EXPECT_EQ(second->fwd_bwd_s, 0.75);
+  EXPECT_EQ(second->reduce_s, 0.125);
+  EXPECT_EQ(second->opt_s, 0.5);
   EXPECT_EQ(second->wait_s, 0.375);
   EXPECT_EQ(second->data_s, 0);
   EXPECT_FALSE(ranks.Add({.step = 10}, at(66)).has_value());
