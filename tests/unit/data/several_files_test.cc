@@ -66,6 +66,9 @@ TEST_F(SeveralFilesTest, SamplesContinueAcrossParts) {
   EXPECT_THAT(Tokens(*data, {0, 1, 2, 3, 4, 5}),
               ElementsAre(10, 0, 11, 1, 12, 2, 20, 0, 21, 1, 30, 0));
   EXPECT_THAT(Tokens(*data, {5, 0, 4, 3, 1}), ElementsAre(30, 0, 10, 0, 21, 1, 20, 0, 11, 1));
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t i = 0; i < 6; ++i) lengths.push_back(data->Length(i));
+  EXPECT_THAT(lengths, ElementsAre(1, 2, 1, 1, 2, 1));
   EXPECT_TRUE(data->CheckUnchanged().ok());
 }
 

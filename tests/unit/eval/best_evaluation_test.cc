@@ -60,6 +60,20 @@ TEST(BestEvaluationTest, PatienceRequiresMinChange) {
   EXPECT_FALSE(PatienceIsOver({.patience = 0}, loss.state()));
 }
 
+// 0.5 is not better than 0.625, though by less than 0.25 worse.
+TEST(BestEvaluationTest, LargerValueMustBeLargerByMinChange) {
+  BestEvaluation accuracy({.metric = "accuracy", .patience = 2, .least_change = 0.25},
+                          Better::kLarger);
+  std::int64_t step = 0;
+  for (const double value : {0.25, 0.5, 0.625, 0.5}) {
+    accuracy.Record(++step, value);
+    EXPECT_FALSE(accuracy.patience_is_over()) << step;
+  }
+  accuracy.Record(++step, 0.75);
+  EXPECT_TRUE(accuracy.patience_is_over());
+  EXPECT_EQ(accuracy.best()->step, 5);
+}
+
 // 3 epochs of 8 updates. What was evaluated before the checkpoint is not evaluated anew.
 TEST_F(BestEvaluationRunTest, EvaluatesEveryNUpdates) {
   Job job = SmallJob();

@@ -118,5 +118,17 @@ TEST_F(DataFaultsTest, ChangedFileEndsAllRanksAfterEpoch) {
   }
 }
 
+// The run ends inside of the first epoch.
+TEST_F(DataFaultsTest, ChangedFileEndsAllRanksAfterLastUpdate) {
+  Job job = MakeJob(Source("train", 36), Source("eval", 20));
+  job.epochs = 0;
+  job.max_updates = 2;
+  const std::string path = std::get<NpySpec>(job.data.train).features;
+  const auto change = [&] { std::ofstream(path, std::ios::app) << "more"; };
+  for (const Status& status : Run(job, 3, 0, folder_.Path("run"), change)) {
+    EXPECT_THAT(status, IsError(ErrorKind::kData, path + ": was changed while in use"));
+  }
+}
+
 }  // namespace
 }  // namespace gaccd

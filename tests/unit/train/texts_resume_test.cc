@@ -115,9 +115,11 @@ TEST_F(TextsTest, ContinuesInsideUpdateUnlessGroupedDifferently) {
 TEST_F(TextsTest, AnySplitHasOtherBitsIfGroupedDifferently) {
   Job job = TextJob();
   job.batch.bits = Bits::kAnySplit;
+  job.data.eval = job.data.train;
   const auto plain = ValueOrThrow(Train(job, 2, 2, "never"));
   const auto same = ValueOrThrow(Train(job, 3, 0, CheckpointPath(2)));
   EXPECT_EQ(same.weights, plain.weights);
+  EXPECT_EQ(same.evals, plain.evals);
   EXPECT_THAT(same.warnings, Not(HasSubstr("--bits=any-split")));
   job.batch.group_by_length = false;
   const auto other = ValueOrThrow(Train(job, 3, 0, CheckpointPath(2)));
