@@ -7,6 +7,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cpu/onednn.h"
+#include "daemon/optim/digest.h"
 #include "tests/sanitized.h"
 #include "tests/support/pipeline_runs.h"
 #include "tests/unit/optim/every_optimizer.h"
@@ -161,6 +162,30 @@ TEST(Pipelines, ShardStateOfStage) {
     EXPECT_EQ(found.parameters, plain.parameters);
     EXPECT_EQ(found.state, plain.state);
   }
+}
+
+// Of a stage that a GPU reads in two parts.
+TEST(Pipelines, DigestIsThatOfAllParameters) {
+  if (kSanitized) return;
+  EngineCase test{.name = "digest", .micro = 1, .target = 2, .updates = 1};
+  test.widths = {1100, 1000, 5};
+  test = InStages(test, 2, PipelineSchedule::kGpipe);
+  ExpectOk(OnTestedRanks(
+      {0, 0},
+      [&](Communicator& over, const EngineChoice& choice, Communicator* device_comm) -> Status {
+        const Model model = MakeCaseModel(test, over.rank());
+        EngineOptions options{.optimizer = test.optimizer, .choice = choice};
+        options.replica.micro_batches = {1};
+        GACCD_ASSIGN_OR_RETURN(const auto engine,
+                               MakeEngine(device_comm ? *device_comm : over, model, options));
+        std::vector<float> parameters(static_cast<std::size_t>(model.layout().size()));
+        model.Initialize(7, parameters);
+        GACCD_RETURN_IF_ERROR(engine->SetParameters(parameters));
+        GACCD_RETURN_IF_ERROR(engine->GetParameters(parameters));  // also those of the other stage
+        GACCD_ASSIGN_OR_RETURN(const std::uint64_t digest, engine->Digest());
+        EXPECT_EQ(digest, ComputeDigest(parameters));
+        return Status::Ok();
+      }));
 }
 
 // What the first stage owns and the last one uses, too, is gathered before it is sent.

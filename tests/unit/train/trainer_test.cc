@@ -130,6 +130,17 @@ std::vector<std::string> LossesWithDropout(std::uint64_t seed) {
   return tests::StepValues(folder.path(), "loss");
 }
 
+TEST(Trainer, PlannedMemoryIncludesRingOfBatches) {
+  const auto check = [](int, Trainer& trainer) {
+    const auto ring = Prefetcher::RingBytes(trainer.data().train->spec(), 4);
+    const std::int64_t more =
+        trainer.memory().planned - trainer.memory().process - trainer.engine().memory().host_bytes;
+    EXPECT_GE(more, static_cast<std::int64_t>(ring.value()));
+    return Status::Ok();
+  };
+  EXPECT_OK(Train(SmallJob(37, 4), {.ranks = 1, .before = check}).status[0]);
+}
+
 TEST(Trainer, DropoutDependsOnUpdateAndSeed) {
   const std::vector<std::string> one = LossesWithDropout(1);
   const std::vector<std::string> two = LossesWithDropout(2);
