@@ -57,13 +57,12 @@ std::optional<LedgerEntry> ParseEntry(std::string_view line) {
   return entry;
 }
 
-// The last kMaxTextBytes of a file, starting at the begin of a line.
+// The last kMaxTextBytes of a file: the rest of a line, which is no entry, and whole lines.
 Result<std::string> ReadLastLines(const std::string& path) {
   GACCD_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
   std::string text(std::min<std::uint64_t>(file.size(), kMaxTextBytes), '\0');
   const std::uint64_t from = file.size() - text.size();
   GACCD_RETURN_IF_ERROR(file.ReadAt(from, std::as_writable_bytes(std::span(text))));
-  if (from > 0) text.erase(0, std::min(text.find('\n'), text.size() - 1) + 1);
   return text;
 }
 

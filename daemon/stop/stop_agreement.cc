@@ -258,8 +258,6 @@ Result<StopDecision> StopAgreement::BetweenBatches(std::int64_t done, std::int64
   if (done >= batches || !evaluation_.Due(RequestsStop(agreed_))) return StopDecision{};
   GACCD_ASSIGN_OR_RETURN(const double pace_s, ExchangeInside(done, batches));
   evaluation_.Exchanged(pace_s);
-  // No update is in progress: a save needs no accumulators.
-  agreed_.cannot_save_in_update = agreed_.cannot_save;
   return DecideInside(agreed_, options_.checkpoints, comm_.size());
 }
 
