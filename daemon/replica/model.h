@@ -132,9 +132,8 @@ class Model {
   [[nodiscard]] std::string_view divisor_unit(bool weighted = true) const;
 
   // kBF16, kFP16: the features are cast once; all values up to the logits or the prediction, and
-  // their gradients, have this type; losses and parameter gradients are f32 (see
-  // ops/product/linear.h). For GPUs: on CPUs only matrix products use bf16
-  // (ops/product/bf16_products.h).
+  // their gradients, have this type; losses and parameter gradients are f32 (ops/product/linear.h).
+  // For GPUs: on CPUs only matrix products use bf16 (ops/product/bf16_products.h).
   // REQUIRES: samples >= 1; for training also 0 if the model has collectives, for ranks without
   // samples. size.length: one of sample().cuts, or 0.
   // update_samples: size of the largest update; 0: the batch is the whole update.
