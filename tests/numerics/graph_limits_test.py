@@ -91,6 +91,17 @@ class GraphLimits(ExportTest):
             with self.subTest(of=name):
                 self.check_model(Scaled(formula), torch.randn(2, 4))
 
+    def test_lengths_below_eps(self):
+        """cosine_similarity limits a length without changing its gradient."""
+        functions = nn.functional
+        for name, formula in (
+                ("of rows", lambda p: functions.cosine_similarity(p[:, None] + torch.ones(3), torch.arange(3.) - p[:, None], 1, 9.0) + p),
+                ("of pairs", lambda p: functions.cosine_similarity((p + 1)[:, None, None], (p + torch.arange(3.)[:, None])[:, :, None], -1, 2.0).sum(1)),
+                ("broadcast", lambda p: functions.cosine_similarity((p + 1)[:, None], (p[:, None] - torch.arange(3.)), 1, 0.5)),
+                ("columns", lambda p: functions.cosine_similarity(p[None] + torch.ones(3, 1), p + torch.arange(3.)[:, None], 0, 0.01))):
+            with self.subTest(formula=name):
+                self.check_model(Scaled(formula), torch.randn(2, 4))
+
     def test_first_rows_of_a_table_with_expanded_values(self):
         for name, rows in (("expanded", lambda x: x[:, None].expand(-1, 3, -1)), ("zeros", lambda x: torch.zeros(x.shape[0], 3, 4))):
             with self.subTest(values=name):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, Callable
 
-from .export_convert import Arguments, Converter, Converted, bounded, input_names, inverted, constant_number, permuted, rows_name, scaled, viewed
+import torch
+
+from .export_convert import Arguments, Converter, Converted, bounded, input_names, inverted, constant_number, permuted, repeated, rows_name, scaled, viewed
 from .export_graph import GraphBuilder
 from .export_types import HIDDEN, Node
 
@@ -216,7 +218,25 @@ def _distances(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     return Node("root", [total], {})
 
 
+def _cosine_similarity(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """Lengths are at least eps; as in PyTorch the limit does not change their gradient."""
+    shapes = [graph.shape(a[name]) for name in ("x1", "x2")]
+    whole, units = list(torch.broadcast_shapes(*shapes)), []
+    dim = a["dim"] % len(whole)
+    for name, shape in zip(("x1", "x2"), shapes):
+        x = rows_name(graph, node, a[name])
+        x = x if shape == whole else repeated(graph, node, x, graph.sizes(node, whole))
+        squares = graph.emit(node, Node("power", [x], {"exponent": 2.0}))
+        length = graph.emit(node, Node("root", [graph.emit(node, Node("sum", [squares], {"dims": [dim], "keepdim": True}))], {}))
+        limited = graph.emit(node, Node("clamp", [length], {"least": float(a["eps"]), "most": -HIDDEN}))
+        more = graph.emit(node, Node("add", [limited, scaled(graph, node, length, -1)], {}))
+        length = graph.emit(node, Node("add", [length, graph.emit(node, Node("detach", [more], {}))], {}))
+        units.append(graph.emit(node, Node("div", [x, length], {})))
+    return Node("sum", [graph.emit(node, Node("mul", units, {}))], {"dims": [dim], "keepdim": False})
+
+
 FORMULAS: dict[str, Converter] = {
+    "cosine_similarity": _cosine_similarity,
     "abs": _unary_formula(absolute), "softplus": _unary_formula(_softplus), "mish": _unary_formula(_mish),
     **dict.fromkeys(("elu", "celu"), _unary_formula(_elu)),
     "sign": _unary_formula(_sign), "log2": _unary_formula(_log(1 / math.log(2))), "log10": _unary_formula(_log(1 / math.log(10))),
