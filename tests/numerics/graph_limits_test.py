@@ -102,6 +102,26 @@ class GraphLimits(ExportTest):
             with self.subTest(formula=name):
                 self.check_model(Scaled(formula), torch.randn(2, 4))
 
+    def test_shapes_that_training_refused(self):
+        class OneOutput(nn.Module):
+            """A weight of one dimension."""
+            def __init__(self):
+                super().__init__()
+                self.weight, self.out = nn.Parameter(torch.randn(6)), nn.Linear(5, 3)
+
+            def forward(self, x):
+                return self.out(nn.functional.linear(x, self.weight))
+        self.check_model(OneOutput(), torch.randn(2, 5, 6))
+        mask, known = torch.tensor([True, False, True, True]), torch.tensor([1, 0, 3, 2])
+        chosen = nn.Sequential(nn.Linear(4, 4), Formula(lambda y: y[:, mask]))
+        self.assertIn("by a mask that is known; keep its places", self.refusal_of(chosen, torch.randn(2, 4)))
+        repeated = nn.Sequential(nn.Linear(4, 4), Formula(lambda y: y.repeat_interleave(known, 1)), nn.Linear(6, 3))
+        self.check_model(repeated, torch.randn(2, 4))
+        repeated[2] = nn.Softmax(1)
+        self.assertIn("repeat_interleave takes a known one as output_size", self.refusal_of(repeated, torch.randn(2, 4)))
+        repeated[1].formula = lambda y: y.repeat_interleave(known, 1, output_size=6)
+        self.check_model(repeated, torch.randn(2, 4))
+
     def test_first_rows_of_a_table_with_expanded_values(self):
         for name, rows in (("expanded", lambda x: x[:, None].expand(-1, 3, -1)), ("zeros", lambda x: torch.zeros(x.shape[0], 3, 4))):
             with self.subTest(values=name):

@@ -201,7 +201,8 @@ class GraphBuilder:
         return shapes
 
     def shape(self, argument: Any) -> list[Any]:
-        return list(argument.meta["val"].shape)
+        sizes = argument.meta["val"].shape  # one that depends on values may be known by what follows, as a layer of its inputs
+        return [int(size) if isinstance(size, torch.SymInt) and size.node.expr.is_number else size for size in sizes]
 
     def sizes(self, node: Any, shape: list[Any] | None = None) -> list[int]:
         """The sizes of the value of `node`; -k means k times the number of samples."""
@@ -227,6 +228,8 @@ class GraphBuilder:
         if isinstance(size, int):
             return size
         expression = size.node.expr
+        if not expression.free_symbols <= self._batch.free_symbols:
+            raise self.refuse(node, "has a size that depends on values; torch.repeat_interleave takes a known one as output_size")
         factor = expression / self._batch
         if not factor.is_Integer or factor < 1:
             raise self.refuse(node, f"has a size that is no multiple of the samples, {expression}")
@@ -407,6 +410,8 @@ class GraphBuilder:
         if isinstance(found, (int, float, bool)):
             return found
         if isinstance(found, torch.SymInt):
+            if not found.node.expr.free_symbols <= self._batch.free_symbols:
+                return Refused(self.refuse(node, "is a size that depends on values"))
             return self._concrete_size(found)
         arguments = [self.value(one) for one in node.all_input_nodes]
         if is_random(node) or not all(isinstance(one, (torch.Tensor, int, float, list, tuple)) for one in arguments):

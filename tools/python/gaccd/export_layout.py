@@ -220,7 +220,10 @@ def taken(graph: GraphBuilder, node: Any, x: str, dim: int, size: int, indices: 
 def _index(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     indices = a["indices"]
     used = [dim for dim, one in enumerate(indices) if one is not None]
-    if any(indices[dim].meta["val"].dtype == torch.bool for dim in used):
+    masks = [indices[dim] for dim in used if indices[dim].meta["val"].dtype == torch.bool]
+    if masks and all(isinstance(graph.value(one), torch.Tensor) for one in masks):
+        raise graph.refuse(node, "selects by a mask that is known; keep its places instead, as self.places = mask.nonzero()[:, 0] in __init__")
+    if masks:
         raise graph.refuse(node, "selects by a mask, so that its size depends on data; multiply by the mask instead")
     table = graph.sizes(node, graph.shape(a["self"]))
     if used == [0] and len(table) == 2 and min(table) > 0 and isinstance(graph.value(indices[0]), torch.Tensor):

@@ -90,6 +90,8 @@ def _of_rank(graph: GraphBuilder, node: Any, made: Converted) -> Converted:
 
 def _linear(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     x, weight, bias = input_names(graph, node, a["input"], a["weight"], a["bias"])
+    if len(graph.shape(a["weight"])) == 1:  # one output, without a dimension of its own
+        weight = viewed(graph, node, weight, [1, *graph.shape(a["weight"])])
     if graph.is_parameter(weight):
         if not bias or graph.is_parameter(bias):
             return Node("linear", [x, weight, bias], {"in_out": False})
