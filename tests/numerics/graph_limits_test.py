@@ -122,6 +122,23 @@ class GraphLimits(ExportTest):
         repeated[1].formula = lambda y: y.repeat_interleave(known, 1, output_size=6)
         self.check_model(repeated, torch.randn(2, 4))
 
+    def test_single_ids_and_bags_of_pairs(self):
+        self.check_model(nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 3)), torch.randint(9, (2,)))
+        for padding in (None, 2):
+            bags = nn.Sequential(Formula(lambda ids: ids.view(-1, 2)), nn.EmbeddingBag(9, 4, padding_idx=padding), Formula(lambda y: y.view(-1, 12)),
+                                 nn.Linear(12, 3))
+            self.check_model(bags, torch.randint(9, (2, 6)))
+
+        class Rest(nn.Module):
+            """The last bag has the ids that others left."""
+            def __init__(self):
+                super().__init__()
+                self.bag = nn.EmbeddingBag(9, 4)
+
+            def forward(self, tokens):
+                return self.bag(tokens.flatten(), torch.arange(0, tokens.shape[0] * 2, 2))
+        self.assertIn("bags of different lengths", self.refusal_of(Rest(), torch.randint(9, (2, 4))))
+
     def test_first_rows_of_a_table_with_expanded_values(self):
         for name, rows in (("expanded", lambda x: x[:, None].expand(-1, 3, -1)), ("zeros", lambda x: torch.zeros(x.shape[0], 3, 4))):
             with self.subTest(values=name):

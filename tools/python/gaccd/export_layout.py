@@ -315,26 +315,28 @@ def _embedding(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 def _embedding_bag(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     """Bags of equal length: sums of embedding rows."""
     (ids,), offsets = graph.sizes(node, graph.shape(a["indices"])), graph.value(a["offsets"])
-    if ids > 0 or not isinstance(offsets, torch.Tensor) or not torch.equal(offsets, torch.arange(len(offsets)) * -ids):
+    bags = graph.sizes(node, list(node.meta["val"][0].shape))[0]  # -k: k for each sample
+    length = ids // bags if ids < 0 and bags < 0 else 0
+    if ids != bags * length or not isinstance(offsets, torch.Tensor) or not torch.equal(offsets, torch.arange(len(offsets)) * length):
         raise graph.refuse(node, "of bags of different lengths, expected ids [samples, length] without offsets")
     if a["mode"] == 2 or a["scale_grad_by_freq"]:
         raise graph.refuse(node, "with mode='max' or scale_grad_by_freq, expected sums or means")
-    rows = viewed(graph, node, graph.raw_value_name(node, a["indices"]), [-1, -ids])
+    rows = viewed(graph, node, graph.raw_value_name(node, a["indices"]), [bags, length])
     y = graph.emit(node, Node("embedding", [rows, graph.value_name(node, a["weight"])], {}))
     kept: list[str] = []  # factors [samples, length, 1] of the rows
     if a["padding_idx"] >= 0:
         numbers = graph.emit(node, Node("numbers", [rows], {})) if rows in graph.ids else rows
         padding = graph.emit(node, Node("equal", [numbers], {"to": float(a["padding_idx"])}))
-        kept.append(viewed(graph, node, inverted(graph, node, padding), [-1, -ids, 1]))
+        kept.append(viewed(graph, node, inverted(graph, node, padding), [bags, length, 1]))
     if a["per_sample_weights"] is not None:
-        kept.append(viewed(graph, node, graph.value_name(node, a["per_sample_weights"]), [-1, -ids, 1]))
+        kept.append(viewed(graph, node, graph.value_name(node, a["per_sample_weights"]), [bags, length, 1]))
     for factor in kept:
         y = graph.emit(node, Node("mul", [y, factor], {}))
     y = graph.emit(node, Node("sum", [y], {"dims": [1], "keepdim": False}))
     if not a["mode"]:
         return [y]
     if not kept:
-        return [scaled(graph, node, y, 1 / -ids)]
+        return [scaled(graph, node, y, 1 / length)]
     count = graph.emit(node, Node("clamp", [graph.emit(node, Node("sum", kept, {"dims": [1], "keepdim": False}))],
                                   {"least": 1.0, "most": -HIDDEN}))
     return [graph.emit(node, Node("mul", [y, graph.emit(node, Node("power", [count], {"exponent": -1.0}))], {}))]

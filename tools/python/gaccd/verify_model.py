@@ -251,6 +251,8 @@ def _in_order(inputs: list[_Input], order: int) -> list[_Input]:
 def _are_texts(inputs: list[_Input], labels: torch.Tensor) -> bool:
     """Whether `tokens` of a job can bring them: with one label, or one for each token."""
     lengths = {one.sizes[0] for one in inputs if one.name == "tokens" and one.sizes}
+    if any(len(one.sizes) != 1 for one in inputs):  # one id, or several texts, in each sample
+        return False
     return {one.name for one in inputs} <= TEXTS and (labels.dim() == 1 or labels.shape[1] in lengths)
 
 
@@ -262,7 +264,7 @@ def _data_text(inputs: list[_Input], labels: torch.Tensor | None, classes: int) 
             segments += f' lengths: {paths[MASK]}' if MASK in paths else ""
             rows = next(one.rows for one in inputs if one.name == "tokens")
             return f'tokens {{ tokens: {paths["tokens"]}{segments} labels: "labels.npy" vocabulary: {rows} classes: {classes} }}'
-        if labels.dim() == 1:
+        if labels.dim() == 1 and "features" in paths:
             return f'npy {{ features: {paths["features"]} targets: "labels.npy" classes: {classes} }}'
     arrays = [f'array {{ name: "{one.name}" path: {paths[one.name]}'
               f'{f" vocabulary: {one.rows}" if one.ids and one.name != "labels" else ""} }}' for one in inputs]
