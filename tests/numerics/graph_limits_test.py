@@ -122,6 +122,18 @@ class GraphLimits(ExportTest):
         repeated[1].formula = lambda y: y.repeat_interleave(known, 1, output_size=6)
         self.check_model(repeated, torch.randn(2, 4))
 
+    def test_gates_of_repeated_rows(self):
+        """A recurrent layer reads learned steps, which are repeated for each sample, and begins with one row of zeros."""
+        class Decoder(nn.Module):
+            def __init__(self, layer):
+                super().__init__()
+                self.steps, self.layer, self.out = nn.Parameter(torch.randn(1, 3, 4)), layer, nn.Linear(6, 3)
+
+            def forward(self, x):
+                return self.out(self.layer(self.steps.expand(x.shape[0], -1, -1))[0].flatten(1) * x)
+        for layer in (nn.GRU(4, 2, batch_first=True), nn.LSTM(4, 2, batch_first=True)):
+            self.check_model(Decoder(layer), torch.randn(2, 6))
+
     def test_single_ids_and_bags_of_pairs(self):
         self.check_model(nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 3)), torch.randint(9, (2,)))
         for padding in (None, 2):

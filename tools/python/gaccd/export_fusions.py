@@ -144,7 +144,8 @@ class Fusions:
         return None
 
     def _depends_on_samples(self, name: str) -> bool:
-        """Whether the value depends on the samples; otherwise it has one row for all samples, like an initial state of zeros."""
+        """Whether the value has rows of samples, which depend on them or are repeated; otherwise one row for all samples, like an
+        initial state of zeros."""
         found, left = set(), [name]
         inputs = {one.name for one in self.graph.inputs}
         while left:
@@ -152,6 +153,9 @@ class Fusions:
             if one in inputs:
                 return True
             if one not in found and one in self.nodes:
+                sizes = self.nodes[one].attributes.get("size", [])
+                if isinstance(sizes, list) and any(size < 0 for size in sizes):
+                    return True
                 found.add(one)
                 left += self.nodes[one].inputs
         return False
