@@ -134,6 +134,14 @@ class GraphLimits(ExportTest):
         for layer in (nn.GRU(4, 2, batch_first=True), nn.LSTM(4, 2, batch_first=True)):
             self.check_model(Decoder(layer), torch.randn(2, 6))
 
+    def test_products_with_samples_last(self):
+        for name, formula in (
+                ("addmm", lambda m, y: torch.addmm(m.of[0][:, :1], m.of[0], y.t(), beta=0.5, alpha=2).t()), ("mm", lambda m, y: (m.of[0] @ y.t()).t()),
+                ("bmm", lambda m, y: torch.bmm(m.of, torch.stack((y.t(), y.sin().t()))).permute(2, 0, 1).flatten(1)),
+                ("einsum", lambda m, y: torch.einsum("koi,kin->kon", m.of, torch.stack((y.t(), y.sin().t()))).sum(0).t())):
+            with self.subTest(product=name):
+                self.check_model(Products(formula), torch.randn(2, 4))
+
     def test_single_ids_and_bags_of_pairs(self):
         self.check_model(nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 3)), torch.randint(9, (2,)))
         for padding in (None, 2):
@@ -266,6 +274,14 @@ def define_models():
         def forward(self, x):
             return self.fc(x) * (1 + self.formula(self.raw))
 
+    class Products(nn.Module):
+        def __init__(self, formula):
+            super().__init__()
+            self.fc, self.of, self.formula = nn.Linear(4, 6), nn.Parameter(torch.randn(2, 3, 6)), formula
+
+        def forward(self, x):
+            return self.formula(self, self.fc(x))
+
     class Rows(nn.Module):
         def __init__(self, rows):
             super().__init__()
@@ -296,7 +312,7 @@ def define_models():
             q, k = (one.unflatten(2, (2, 4)).transpose(1, 2) for one in (self.q(y) + self.places, y))
             mask = self.formula(x)[:, None, None, :] & self.seen
             return nn.functional.scaled_dot_product_attention(q, k, k, attn_mask=mask).transpose(1, 2).flatten(2)
-    return Formula, Hides, Looks, Masked, Rotates, Rows, Scaled, Stores
+    return Formula, Hides, Looks, Masked, Products, Rotates, Rows, Scaled, Stores
 
 
 if __name__ == "__main__":
@@ -304,5 +320,5 @@ if __name__ == "__main__":
     import numpy
     import torch
     from torch import nn
-    Formula, Hides, Looks, Masked, Rotates, Rows, Scaled, Stores = define_models()
+    Formula, Hides, Looks, Masked, Products, Rotates, Rows, Scaled, Stores = define_models()
     unittest.main(argv=[sys.argv[0], *sys.argv[2:]])

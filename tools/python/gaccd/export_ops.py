@@ -109,7 +109,10 @@ def _addmm(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     alpha, beta = float(a["alpha"]), float(a["beta"])
     if alpha == beta == 1 and graph.is_parameter(weight) and graph.is_parameter(bias):
         return Node("linear", [graph.value_name(node, a["mat1"]), weight, bias], {"in_out": True})
-    product = graph.emit(node, Node("matmul", [graph.value_name(node, a["mat1"]), weight], {"transpose": False}))
+    if graph.sizes(node)[-1] < 0:
+        product = _with_samples_last(graph, node, a["mat1"], a["mat2"])
+    else:
+        product = graph.emit(node, Node("matmul", [graph.value_name(node, a["mat1"]), weight], {"transpose": False}))
     return Node("add", [scaled(graph, node, product, alpha), scaled(graph, node, bias, beta)], {})
 
 
@@ -118,8 +121,8 @@ def _matmul(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     shape = graph.shape(a["self"])
     if len(shape) == 2 and graph.is_parameter(given[1]):
         return Node("linear", given, {"in_out": True})
-    if graph.sizes(node)[-1] < 0 and shape[:-2] in ([], [1]):
-        return _with_samples_last(graph, node, given)
+    if graph.sizes(node)[-1] < 0:
+        return _with_samples_last(graph, node, a["self"], a["mat2"])
     found = _as_parameter(graph, a["mat2"]) if len(shape) == 2 or shape[0] == 1 else None
     if found is None:
         if len(shape) == 3 and shape[0] == 1:  # as one product of all rows
@@ -134,14 +137,14 @@ def _matmul(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     return viewed(graph, node, graph.emit(node, Node("linear", [rows, found[0]], {"in_out": found[1]})), graph.sizes(node))
 
 
-def _with_samples_last(graph: GraphBuilder, node: Any, given: list[str]) -> Converted:
+def _with_samples_last(graph: GraphBuilder, node: Any, *given: Any) -> str:
     """A B = (B^T A^T)^T."""
-    rows = []
-    for name, one in zip(given, node.args):
-        height, width = graph.sizes(node, graph.shape(one)[-2:])
-        rows.append(permuted(graph, node, viewed(graph, node, name, [height, width]), [1, 0]))
+    rows, order = [], [1, 0] if graph.shape(node)[:-2] in ([], [1]) else [0, 2, 1]
+    for one in given:
+        sizes = graph.sizes(node, graph.shape(one)[-len(order):])
+        rows.append(permuted(graph, node, viewed(graph, node, rows_name(graph, node, one), sizes), order))
     y = graph.emit(node, Node("matmul", rows[::-1], {"transpose": False}))
-    return viewed(graph, node, permuted(graph, node, y, [1, 0]), graph.sizes(node))
+    return viewed(graph, node, permuted(graph, node, y, order), graph.sizes(node))
 
 
 def _as_parameter(graph: GraphBuilder, matrix: Any) -> tuple[str, bool] | None:
