@@ -134,12 +134,16 @@ class GraphLimits(ExportTest):
         for layer in (nn.GRU(4, 2, batch_first=True), nn.LSTM(4, 2, batch_first=True)):
             self.check_model(Decoder(layer), torch.randn(2, 6))
 
-    def test_products_with_samples_last(self):
+    def test_samples_last(self):
+        def of_columns(y, formula):
+            return formula(y.view(-1, 2, 3).permute(1, 2, 0)).t()
         for name, formula in (
                 ("addmm", lambda m, y: torch.addmm(m.of[0][:, :1], m.of[0], y.t(), beta=0.5, alpha=2).t()), ("mm", lambda m, y: (m.of[0] @ y.t()).t()),
                 ("bmm", lambda m, y: torch.bmm(m.of, torch.stack((y.t(), y.sin().t()))).permute(2, 0, 1).flatten(1)),
+                ("linear", lambda m, y: nn.functional.linear(m.of[0], y, y[:, 0]).t()), ("extremes", lambda m, y: of_columns(y, lambda z: z.amax(1) - z.amin(1))),
+                ("log_softmax", lambda m, y: of_columns(y, lambda z: z.log_softmax(0)[:, 1] + z.logsumexp(1))),
                 ("einsum", lambda m, y: torch.einsum("koi,kin->kon", m.of, torch.stack((y.t(), y.sin().t()))).sum(0).t())):
-            with self.subTest(product=name):
+            with self.subTest(formula=name):
                 self.check_model(Products(formula), torch.randn(2, 4))
 
     def test_single_ids_and_bags_of_pairs(self):

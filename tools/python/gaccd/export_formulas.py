@@ -128,13 +128,16 @@ def _inner_dims(graph: GraphBuilder, node: Any, x: Any, dims: Any) -> list[int]:
 def _pooled(graph: GraphBuilder, node: Any, x: Any, dims: list[int], keepdim: bool, sign: int) -> str:
     """max (sign 1) or min (-1) over these dimensions, as max pooling of rows."""
     sizes = graph.sizes(node, graph.shape(x))
-    kept = [dim for dim in range(len(sizes)) if dim not in dims]
+    kept = sorted((dim for dim in range(len(sizes)) if dim not in dims), key=lambda dim: sizes[dim] >= 0)  # samples first
     y = scaled(graph, node, permuted(graph, node, rows_name(graph, node, x), [*kept, *dims]), sign)
     count = math.prod(sizes[dim] for dim in dims)
     rows = viewed(graph, node, y, [sizes[kept[0]] if kept else 1, math.prod(sizes[dim] for dim in kept[1:]), 1, count])
     pooled = graph.emit(node, Node("max_pool2d", [rows], {
         "kernel": [1, count], "stride": [1, count], "padding": [0, 0], "dilation": [1, 1]}))
     found = [size if dim in kept else 1 for dim, size in enumerate(sizes) if dim in kept or keepdim]
+    if kept != sorted(kept):
+        pooled = viewed(graph, node, pooled, [sizes[dim] for dim in kept])
+        pooled = permuted(graph, node, pooled, [kept.index(dim) for dim in sorted(kept)])
     return viewed(graph, node, scaled(graph, node, pooled, sign), found)
 
 

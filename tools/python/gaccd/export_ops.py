@@ -98,6 +98,10 @@ def _linear(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         return Node("add", [graph.emit(node, Node("linear", [x, weight, ""], {"in_out": False})), bias], {})
     *rows, width = graph.sizes(node, graph.shape(a["input"]))  # as one product of all rows
     x = viewed(graph, node, with_samples(graph, node, a["input"], x), [math.prod(rows), width])
+    if graph.sizes(node)[-1:] and graph.sizes(node)[-1] < 0 <= math.prod(rows):  # A B^T = (B A^T)^T of a weight with a row for each sample
+        y = graph.emit(node, Node("matmul", [rows_name(graph, node, a["weight"]), x], {"transpose": True}))
+        y = viewed(graph, node, permuted(graph, node, y, [1, 0]), graph.sizes(node))
+        return Node("add", [y, bias], {}) if bias else y
     y = graph.emit(node, Node("matmul", [x, weight], {"transpose": True}))
     y = graph.emit(node, Node("add", [y, bias], {})) if bias else y
     return viewed(graph, node, y, graph.sizes(node))
