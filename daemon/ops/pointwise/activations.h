@@ -6,8 +6,7 @@
 //   tanh       dx = dy (1 - y^2)
 //   silu       y = x s, s = 1 / (1 + exp(-x));  dx = dy s (1 + x (1 - s))
 //   sigmoid    y = 1 / (1 + exp(-x));  dx = dy y (1 - y)
-//   hardswish  y = x min(max(x + 3, 0), 6) / 6;  dx = 0 up to -3, dy from 3 on, else dy (x / 3 +
-//   1/2)
+//   hardswish  y = x min(max(x + 3, 0), 6) / 6;  dx = 0 to -3, dy from 3, else dy (x / 3 + 1/2)
 // A NaN stays NaN. Types f32, bf16 and fp16; with `to_bf16` from f32 to bf16, on the CPU.
 #pragma once
 
