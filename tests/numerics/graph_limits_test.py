@@ -56,6 +56,13 @@ class GraphLimits(ExportTest):
             with self.subTest(formula=name):
                 self.check_model(Scaled(formula), torch.randn(2, 4))
 
+    def test_quotients_of_small_negative_values(self):
+        """x - 1 * -1 is 1 for x of -1e-10, as if x had reached the divisor."""
+        for name, formula in (("remainder", lambda p: (p - 1e-10) % 1), ("floor", lambda p: p + torch.div(p - 1e-10, 3, rounding_mode="floor")),
+                              ("of one value", lambda p: p + ((p.sum() + 41) / 41 >= 1))):
+            with self.subTest(of=name):
+                self.check_model(Scaled(formula), torch.randn(2, 4))
+
     def test_norms_of_equal_values(self):
         """A mean that is one digit off was divided by the root of a small eps."""
         norm = nn.LayerNorm(300, eps=1e-12)
@@ -195,6 +202,12 @@ class GraphLimits(ExportTest):
         self.assertIn("mask: forward needs this argument, expected an example of it", self.refusal_of(Masked(), torch.zeros(2, 4)))
         packed = torch.nn.Sequential(torch.ao.nn.quantized.dynamic.Linear(4, 4))
         self.assertIn("0: is a quantized Linear, which cannot be trained", self.refusal_of(packed, torch.zeros(2, 4)))
+
+        class Choices(Looks):
+            def forward(self, tokens):
+                return super().forward(tokens)
+        self.assertIn("tokens: expected tokens [samples, length], found [2, 3, 4]; other integers need another name, as by inputs={'tokens': 'ids'}",
+                      self.refusal_of(Choices(0, lambda ids: ids % 97), torch.zeros(2, 3, 4, dtype=torch.long)))
 
     def test_what_forward_stores_is_left_out(self):
         model = Stores(read=False)

@@ -160,6 +160,9 @@ def _check_names(named: list[Input], inputs: Mapping[str, str], tensors: Mapping
     for i, one in enumerate(named):
         if others := [other.argument for other in named[:i] if other.name == one.name]:
             raise ExportError(f"inputs: expected other data for each argument, found {one.name!r} for {others[0]!r} and {one.argument!r}")
+        if one.name == "tokens" and one.example.dim() > 2:
+            raise ExportError(f"{one.argument}: expected tokens [samples, length], found {list(one.example.shape)}; other integers need another name, "
+                              f"as by inputs={{{one.argument!r}: 'ids'}}")
         if one.name in tensors:
             raise ExportError(f"{one.name}: a parameter has the name of the data that the argument {one.argument!r} reads; rename one of both, the "
                               "data by inputs={..}")

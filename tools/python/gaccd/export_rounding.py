@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Converted, constant_number, inverted, scaled
+from .export_convert import Arguments, Converter, Converted, constant_number, inverted, scaled, shifted
 from .export_graph import GraphBuilder
 from .export_types import Node, SampleMask, Uniform, is_discrete
 
@@ -82,7 +82,8 @@ def _quotient(graph: GraphBuilder, node: Any, x: str, divisor: float, truncates:
         return _subtract(graph, node, _quotient(graph, node, above, divisor), _quotient(graph, node, below, divisor))
     count = _down(graph, node, scaled(graph, node, x, 1 / divisor))
     rest = _add(graph, node, x, scaled(graph, node, count, -divisor))
-    more = inverted(graph, node, _less(graph, node, rest, divisor))
+    beyond = _add(graph, node, x, scaled(graph, node, shifted(graph, node, count, 1), -divisor))  # -1e-10 is below 0, though 1 - 1e-10 is 1
+    more = inverted(graph, node, _less(graph, node, beyond, 0.0))
     return _subtract(graph, node, _add(graph, node, count, more), _less(graph, node, rest, 0.0))
 
 

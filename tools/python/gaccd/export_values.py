@@ -146,7 +146,7 @@ def _div(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     mask = graph.value(x)
     if isinstance(mask, SampleMask):
         return SampleMask(mask.keep, mask.scale / number, mask.drawn)
-    if not x.meta["val"].dtype.is_floating_point or rounded_later(node):
+    if not x.meta["val"].dtype.is_floating_point or number == 0 or rounded_later(node):
         return divided_by(graph, node, graph.value_name(node, x), number)
     return Node("scale", input_names(graph, node, x), {"factor": 1 / number})
 
