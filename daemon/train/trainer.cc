@@ -165,6 +165,32 @@ Status Trainer::Resume(const LoadedState& state, bool in_own_folder) {
   return feed_.Start(*engine_, start_.updates);
 }
 
+bool Trainer::IsComplete(std::int64_t step) const {
+  return step == inputs_.schedule.updates() || best_.patience_is_over();
+}
+
+Result<bool> Trainer::FinishStart(RunReporter& reporter, TrainingSummary* summary,
+                                  RunCheckpointer& control) {
+  bool complete = IsComplete(start_.updates);  // nothing of a partial update is needed then
+  const bool before = best_.state().evaluated == start_.updates;
+  if ((complete || (start_.at_boundary && !before)) && EvaluatesAfter(start_.updates)) {
+    // The previous attempt was stopped inside it. The summary of a complete run needs its metrics.
+    GACCD_ASSIGN_OR_RETURN(const bool evaluated, Evaluate(start_.updates, reporter, summary));
+    const StopDecision decision = control.decision();
+    complete = IsComplete(start_.updates);
+    if (!evaluated || (decision.stops() && !complete)) {
+      return control.Stop(StrCat("in the evaluation after update ", start_.updates), decision);
+    }
+  }
+  // A save now would be newer than the one inside the next update, which has more.
+  const bool kept =
+      start_.updates == 0 || (start_.in_own_folder && (start_.at_boundary || !complete));
+  if (!kept && (complete || KeepsBest(start_.updates))) {
+    GACCD_RETURN_IF_ERROR(control.AtBoundary(start_.updates, true, true));
+  }
+  return complete;
+}
+
 Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
                     RunCheckpointer* checkpointer) {
   progress_.reporter = &reporter;
@@ -176,26 +202,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
   ReportAllocationRetries(/*restored=*/0);
   // The plan that the attempt began with is that of the first stage.
   if (inputs_.schedule.StageIndex(start_.updates) > 0) ReportTarget(start_.updates, reporter);
-  const auto is_complete = [&](std::int64_t step) {
-    return step == inputs_.schedule.updates() || best_.patience_is_over();
-  };
-  bool complete = is_complete(start_.updates);  // nothing of a partial update is needed then
-  const bool before = best_.state().evaluated == start_.updates;
-  if ((complete || (start_.at_boundary && !before)) && EvaluatesAfter(start_.updates)) {
-    // The previous attempt was stopped inside it. The summary of a complete run needs its metrics.
-    GACCD_ASSIGN_OR_RETURN(const bool evaluated, Evaluate(start_.updates, reporter, summary));
-    const StopDecision decision = control.decision();
-    complete = is_complete(start_.updates);
-    if (!evaluated || (decision.stops() && !complete)) {
-      return control.Stop(StrCat("in the evaluation after update ", start_.updates), decision);
-    }
-  }
-  // A save now would be newer than the one inside the next update, which has more.
-  const bool kept =
-      start_.updates == 0 || (start_.in_own_folder && (start_.at_boundary || !complete));
-  if (!kept && (complete || KeepsBest(start_.updates))) {
-    GACCD_RETURN_IF_ERROR(control.AtBoundary(start_.updates, true, true));
-  }
+  GACCD_ASSIGN_OR_RETURN(bool complete, FinishStart(reporter, summary, control));
   for (std::int64_t step = start_.updates + 1; !complete; ++step) {
     GACCD_RETURN_IF_ERROR(Begin(step - 1, control));
     if (control.interrupted_update()) {
@@ -221,7 +228,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
     complete = last;
     if (evaluate && decision.action != StopAction::kExit) {
       GACCD_ASSIGN_OR_RETURN(const bool evaluated, Evaluate(step, reporter, summary));
-      complete = evaluated && is_complete(step);
+      complete = evaluated && IsComplete(step);
       decision = control.decision();
     }
     if (decision.action == StopAction::kExit || (decision.stops() && !complete)) {

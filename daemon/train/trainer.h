@@ -96,6 +96,12 @@ class Trainer {
  private:
   Trainer(Communicator& comm, TrainingInputs inputs, const TrainerOptions& options);
   Status Prepare(const EngineChoice& choice, Communicator& device_comm);
+  // Whether the run ends after update `step`, with this evaluation or the last update.
+  [[nodiscard]] bool IsComplete(std::int64_t step) const;
+  // Evaluates and saves at the start what an earlier attempt has not. Returns whether the run is
+  // complete.
+  Result<bool> FinishStart(RunReporter& reporter, TrainingSummary* summary,
+                           RunCheckpointer& control);
   // Begins update `index`; its result may be available later.
   Status Begin(std::int64_t index, RunCheckpointer& control);
   // Waits for the result of the oldest update in flight and reports it.
