@@ -129,7 +129,17 @@ Advice AfterExit(const AdviceFacts& facts, int exit, const std::string& folder) 
               "这是 gaccd 的缺陷：请连同运行目录一起报告"};
     case ErrorKind::kIo:
       return AfterIoError(reason, next);
-    case ErrorKind::kUnavailable:
+    case ErrorKind::kUnavailable: {
+      const Advice restart = Restart(facts, next);
+      if (!Mentions(reason, "did not enter")) return restart;
+      // Ranks that compute without a word for longer than the others wait.
+      return {StrCat(restart.en,
+                     "; if it ends in the same way, the rank may only be slow: set a "
+                     "larger --bound, or a smaller --micro-batch"),
+              StrCat(restart.zh,
+                     "；如果再次这样结束，该 rank 可能只是慢：请增大 --bound，"
+                     "或减小 --micro-batch")};
+    }
     case ErrorKind::kOs:
     case ErrorKind::kTempFail:
       return Restart(facts, next);

@@ -279,6 +279,11 @@ TEST(Advise, DependsOnReasonIfExitCodeIsAmbiguous) {
               AllOf(HasSubstr("another run folder"), Not(HasSubstr("repair the file"))));
   EXPECT_THAT(failed(78, "rank 0 on n1: r/ckpt/step-7: the checkpoint was written by gaccd 9"),
               AllOf(HasSubstr("the version of gaccd that wrote"), Not(HasSubstr("job file"))));
+  EXPECT_THAT(failed(69,
+                     "all-reduce #57 ended after 42 s (bound 60 s): rank 1 on n2 did not enter "
+                     "all-reduce #57"),
+              AllOf(HasSubstr("restart it"), HasSubstr("--bound"), HasSubstr("--micro-batch")));
+  EXPECT_THAT(failed(69, "rank 1 on n2 was lost"), Not(HasSubstr("--bound")));
   // After `rm STOP`, as the advice was.
   const std::string stopped =
       AdviceFor(RunPhase::kStopped, 93, false, false, "stopped by the file STOP after update 7");
