@@ -44,6 +44,13 @@ void AddValues(const NormSize& z, const float* x, float* block, double* sums) {
 }
 
 GACCD_SIMD_CLONES
+void AddDifferences(const NormSize& z, const float* x, const float* mean, float* block,
+                    double* sums) {
+  AddChannels(
+      z, [x, mean](std::int64_t i, std::int64_t c) { return x[i] - mean[c]; }, block, sums);
+}
+
+GACCD_SIMD_CLONES
 void AddSquares(const NormSize& z, const float* x, const float* mean, float* block, double* sums) {
   AddChannels(
       z, [x, mean](std::int64_t i, std::int64_t c) { return (x[i] - mean[c]) * (x[i] - mean[c]); },
@@ -117,6 +124,15 @@ void Forward(const Call& c, const NormSize& z, float eps) {
     AddValues(z, x, block, sums);
     ForGroups(
         z, [&](std::int64_t first) { return GroupSum(z, sums, first) / z.count(); }, mean);
+    // The rounding error of a large mean: equal values are exactly 0 from it.
+    std::fill_n(sums, z.channels, 0.0);
+    AddDifferences(z, x, mean, block, sums);
+    ForGroups(
+        z,
+        [&](std::int64_t first) {
+          return static_cast<double>(mean[first]) + GroupSum(z, sums, first) / z.count();
+        },
+        mean);
     std::fill_n(sums, z.channels, 0.0);
     AddSquares(z, x, mean, block, sums);
     ForGroups(

@@ -49,14 +49,19 @@ __global__ void __launch_bounds__(kThreads)
   for (std::int64_t group = blockIdx.x; group < z.samples * z.groups; group += gridDim.x) {
     float sum = 0;
     ForGroup(z, group, [&](std::int64_t i, std::int64_t) { sum += ToFloat(x[i]); });
-    const auto mean = static_cast<float>(SumForAll(static_cast<double>(sum)) / count);
+    const auto rounded = static_cast<float>(SumForAll(static_cast<double>(sum)) / count);
+    float differences = 0;
     float squares = 0;
     ForGroup(z, group, [&](std::int64_t i, std::int64_t) {
-      const float difference = ToFloat(x[i]) - mean;
+      const float difference = ToFloat(x[i]) - rounded;
+      differences += difference;
       squares += difference * difference;
     });
-    const auto variance = static_cast<float>(SumForAll(static_cast<double>(squares)) / count);
-    const float rstd = 1.0F / sqrtf(variance + eps);
+    // The rounding error of a large mean: equal values are exactly 0 from it.
+    const double error = SumForAll(static_cast<double>(differences)) / count;
+    const auto mean = static_cast<float>(static_cast<double>(rounded) + error);
+    const double variance = SumForAll(static_cast<double>(squares)) / count - error * error;
+    const float rstd = 1.0F / sqrtf(static_cast<float>(variance < 0 ? 0 : variance) + eps);
     ForGroup(z, group, [&](std::int64_t i, std::int64_t c) {
       y[i] = FromFloat<T>((ToFloat(x[i]) - mean) * rstd * gamma[c] + beta[c]);
     });
@@ -72,30 +77,38 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads)
     GroupChannelSumsKernel(const T* dy, const T* x, const float* means, const float* rstds,
                            GroupNormSize z, float* sums) {
-  __shared__ float of_warps[2][kWarps][kWarp];
+  constexpr std::int64_t kPixels = 32 * std::int64_t{kWarps};  // of which a thread adds 32 in f32
+  __shared__ double of_warps[2][kWarps][kWarp];
   const unsigned lane = threadIdx.x % kWarp;
   const unsigned warp = threadIdx.x / kWarp;
   const std::int64_t tiles = (z.channels + kWarp - 1) / kWarp;
   const std::int64_t sample = blockIdx.x / tiles;
   const std::int64_t channel = blockIdx.x % tiles * kWarp + lane;
-  float of_dy = 0;
-  float of_product = 0;
+  double all_dy = 0;
+  double all_products = 0;
   if (channel < z.channels) {
     const std::int64_t group = sample * z.groups + channel / z.width();
-    for (std::int64_t p = warp; p < z.pixels; p += kWarps) {
-      const std::int64_t i = (sample * z.pixels + p) * z.channels + channel;
-      const float value = ToFloat(dy[i]);
-      of_dy += value;
-      of_product += value * ((ToFloat(x[i]) - means[group]) * rstds[group]);
+    for (std::int64_t begin = 0; begin < z.pixels; begin += kPixels) {
+      const std::int64_t end = begin + kPixels < z.pixels ? begin + kPixels : z.pixels;
+      float of_dy = 0;
+      float of_product = 0;
+      for (std::int64_t p = begin + warp; p < end; p += kWarps) {
+        const std::int64_t i = (sample * z.pixels + p) * z.channels + channel;
+        const float value = ToFloat(dy[i]);
+        of_dy += value;
+        of_product += value * ((ToFloat(x[i]) - means[group]) * rstds[group]);
+      }
+      all_dy += static_cast<double>(of_dy);
+      all_products += static_cast<double>(of_product);
     }
   }
-  of_warps[0][warp][lane] = of_dy;
-  of_warps[1][warp][lane] = of_product;
+  of_warps[0][warp][lane] = all_dy;
+  of_warps[1][warp][lane] = all_products;
   __syncthreads();
   if (warp >= 2 || channel >= z.channels) return;
-  float sum = 0;
+  double sum = 0;
   for (unsigned w = 0; w < kWarps; ++w) sum += of_warps[warp][w][lane];
-  sums[(2 * sample + warp) * z.channels + channel] = sum;
+  sums[(2 * sample + warp) * z.channels + channel] = static_cast<float>(sum);
 }
 
 template <typename T>

@@ -374,6 +374,18 @@ TEST(ImageFunctionsTest, FirstOfEqualMaximaCounts) {
             (std::vector<float>{2 * GraphBench::kWeight, 0, 0, 0}));
 }
 
+TEST(ImageFunctionsTest, GroupNormOfEqualValuesIsZero) {
+  GraphBench bench;
+  const ValueId x = bench.Input("x", {2, 40, 40, 4}, std::vector<float>(2 * 40 * 40 * 4, 1000.1F));
+  const ValueId gamma = bench.Parameter("gamma", {4}, 0);
+  const ValueId beta = bench.Parameter("beta", {4}, 0);
+  std::ranges::fill(bench.parameter("gamma"), 1.0F);
+  for (const float y :
+       bench.RunAndRead(bench.Apply(std::make_shared<GroupNorm>(2), {x, gamma, beta}))) {
+    ASSERT_EQ(y, 0.0F);
+  }
+}
+
 // Far from 0, where a variance as the mean of squares less the square of the mean would be lost.
 TEST(ImageFunctionsTest, GroupNormOfALargeMean) {
   GraphBench bench;
