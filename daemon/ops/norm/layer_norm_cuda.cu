@@ -134,8 +134,9 @@ __global__ void __launch_bounds__(kThreads, kCached == kManyVectors ? 2 : 4)
     // The rounding error of a large mean: equal values are exactly 0 from it.
     const float error = in.means != nullptr ? WarpSum(from_mean.sum) / count : 0;
     mean += error;
-    const float variance = fmaxf(WarpSum(from_mean.squares) / count - error * error, 0.0F);
-    const float rstd = 1.0F / sqrtf(variance + in.eps);
+    const float variance = WarpSum(from_mean.squares) / count - error * error;
+    // Not fmaxf(), which takes 0 for a NaN.
+    const float rstd = 1.0F / sqrtf((variance < 0 ? 0.0F : variance) + in.eps);
 #pragma unroll
     for (int j = 0; j < kCached; ++j) {
       const std::int64_t d = mine + j * kStep;

@@ -1,9 +1,10 @@
 // Layer norm and RMS norm, with and without a residual, and the gradient of layer norm against
-// references in double.
+// references in double; group norm of equal values.
 #include <cmath>
 
 #include "collectives/base/strings.h"
 #include "daemon/ops/kernels_cuda.h"
+#include "daemon/ops/norm/group_norm.h"
 #include "daemon/ops/norm/layer_norm.h"
 #include "tests/support/gpu_bench.h"
 #include "tests/support/status_matchers.h"
@@ -12,6 +13,7 @@ namespace gaccd {
 namespace {
 
 using LayerNormCuda = MakerTest;
+using GroupNormCuda = MakerTest;
 
 struct NormExample {
   DType dtype;
@@ -222,6 +224,79 @@ TEST_F(LayerNormOutputsCuda, RowsOfAnyLength) {
     Check(dtype, {3, 768}, {1, 0});
     Check(dtype, {3, 768}, {0, 1});
     Check(dtype, {2, 5000}, {0, 1});
+  }
+}
+
+// The mean of equal values is one of them, in spite of the rounding of their sum.
+TEST_F(GroupNormCuda, EqualValuesAreZero) {
+  constexpr std::int64_t kChannels = 4;
+  for (const DType dtype : kFloatTypes) {
+    const std::vector<float> values = Stored(dtype, std::vector<float>(50 * 50 * 4, 1000.1F));
+    const GpuFloats x(dtype, values);
+    const GpuFloats y(dtype, values.size());
+    const GpuArray<float> gamma(std::vector<float>(4, 1.0F));
+    const GpuArray<float> beta(4);
+    const GpuArray<float> mean(2);
+    const GpuArray<float> rstd(2);
+    ASSERT_OK(RunNode(MakeGroupNormCuda, GroupNorm(2, 0.25F),
+                      {{{{1, 50, 50, kChannels}, dtype}, x.data()},
+                       {{{kChannels}, DType::kF32}, gamma.data()},
+                       {{{kChannels}, DType::kF32}, beta.data()}},
+                      {y.data(), mean.data(), rstd.data()}));
+    EXPECT_EQ(y.Values(), std::vector<float>(values.size())) << Name(dtype);
+    EXPECT_EQ(mean.Values(), std::vector<float>(2, values[0])) << Name(dtype);
+    EXPECT_NEAR(static_cast<double>(rstd.Values()[0]), 2, 1e-6) << Name(dtype);
+  }
+}
+
+// Sums over many pixels: 0.1 in f32 is 0.10000000149.
+TEST_F(GroupNormCuda, GradientOfManyPixels) {
+  constexpr std::int64_t kSide = 200;
+  const std::vector<float> values(kSide * kSide * 2, 0.1F);
+  const GpuArray<float> x(values);
+  const GpuArray<float> dx(values.size());
+  const GpuArray<float> gamma(std::vector<float>(2, 1.0F));
+  const GpuArray<float> mean(1);
+  const GpuArray<float> rstd(std::vector<float>(1, 1.0F));
+  const GpuArray<float> dgamma(2);
+  const GpuArray<float> dbeta(2);
+  const Operand image{{{1, kSide, kSide, 2}, DType::kF32}, x.data()};
+  const Operand statistic{{{1, 1}, DType::kF32}, mean.data()};
+  ASSERT_OK(RunNode(
+      MakeGroupNormGradientCuda, GroupNormGradient(),
+      {image, image, {{{2}, DType::kF32}, gamma.data()}, statistic, {statistic.spec, rstd.data()}},
+      {dx.data(), dgamma.data(), dbeta.data()}));
+  EXPECT_NEAR(static_cast<double>(dbeta.Values()[1]), kSide * kSide * 0.10000000149, 1e-3);
+  EXPECT_NEAR(static_cast<double>(dgamma.Values()[1]), kSide * kSide * 0.0100000003, 1e-4);
+}
+
+// As on the CPU and in PyTorch: values whose norm is unknown are not finite.
+TEST_F(LayerNormOutputsCuda, NanMakesAWholeRowNan) {
+  constexpr std::size_t kColumns = 40;
+  for (const DType dtype : kFloatTypes) {
+    std::vector<float> values(2 * kColumns, 1.0F);
+    values[3] = NAN;
+    const GpuFloats x(dtype, values);
+    const GpuFloats y(dtype, values.size());
+    const GpuArray<float> gamma(std::vector<float>(kColumns, 1.0F));
+    const GpuArray<float> beta(kColumns);
+    const GpuArray<float> mean(2);
+    const GpuArray<float> rstd(2);
+    const Operand of_x{{{2, std::int64_t{kColumns}}, dtype}, x.data()};
+    const Operand of_gamma{{{std::int64_t{kColumns}}, DType::kF32}, gamma.data()};
+    const Operand of_beta{{{std::int64_t{kColumns}}, DType::kF32}, beta.data()};
+    for (const bool centered : {false, true}) {
+      ASSERT_OK(centered ? RunNode(MakeLayerNormCuda, LayerNorm(0.25F), {of_x, of_gamma, of_beta},
+                                   {y.data(), mean.data(), rstd.data()})
+                         : RunNode(MakeRmsNormCuda, RmsNorm(0.25F), {of_x, of_gamma},
+                                   {y.data(), rstd.data()}));
+      const std::vector<float> found = y.Values();
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        EXPECT_EQ(std::isnan(found[i]), i < kColumns)
+            << Name(dtype) << ", " << centered << ", " << i;
+      }
+      EXPECT_TRUE(std::isnan(rstd.Values()[0])) << Name(dtype) << ", " << centered;
+    }
   }
 }
 
