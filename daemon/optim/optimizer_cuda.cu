@@ -60,6 +60,7 @@ template <typename Half>
 __device__ inline void StoreCopy(Half* to, Part part, const float (&values)[kWidth]) {
   if (to == nullptr) return;
   if (part.count == kWidth) {
+    CheckVector<sizeof(uint2)>(to + part.first);
     *reinterpret_cast<uint2*>(to + part.first) =
         uint2{PackPair<Half>(values[0], values[1]), PackPair<Half>(values[2], values[3])};
   } else {

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -21,6 +22,14 @@ inline constexpr int kVectorWidth = 16 / static_cast<int>(sizeof(T));
 }
 
 #if defined(__CUDACC__) || defined(GACCD_SIMT_EMULATION)
+
+// Stops a test at a vector whose address is not a multiple of its size, as a GPU does.
+template <std::size_t kBytes>
+__device__ inline void CheckVector([[maybe_unused]] const void* address) {
+#if defined(GACCD_SIMT_EMULATION)
+  simt::CheckAlignment(address, kBytes);
+#endif
+}
 
 // kStream: accessed once, so it should not evict other data from the cache.
 enum class Use { kAgain, kStream };
@@ -43,6 +52,7 @@ __device__ inline Raw<T, kWidth> LoadRaw(const T* from) {
   if constexpr (kWidth == 1) {
     raw.value = *from;
   } else {
+    CheckVector<16>(from);
 #pragma unroll
     for (int w = 0; w < Raw<T, kWidth>::kWords; ++w) {
 #if defined(__CUDA_ARCH__)
@@ -61,6 +71,7 @@ __device__ inline void StoreRaw(T* to, const Raw<T, kWidth>& raw) {
   if constexpr (kWidth == 1) {
     *to = raw.value;
   } else {
+    CheckVector<16>(to);
 #pragma unroll
     for (int w = 0; w < Raw<T, kWidth>::kWords; ++w) {
 #if defined(__CUDA_ARCH__)

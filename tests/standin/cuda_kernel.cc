@@ -80,7 +80,8 @@ void Enqueue(cudaStream_t stream, unsigned blocks, unsigned threads, const char*
              std::function<void()> kernel, std::initializer_list<const void*> pointers) {
   std::vector<standin::Touches> touches;
   for (const void* pointer : pointers) touches.push_back({pointer, 0});
-  if (threads == 0 || threads > 1024 || blocks == 0) {
+  constexpr unsigned kMaxBlocks = 0x7fffffff;  // of the first dimension of a grid
+  if (threads == 0 || threads > 1024 || blocks == 0 || blocks > kMaxBlocks) {
     (void)standin::Leave(cudaErrorInvalidConfiguration);
     return;
   }

@@ -6,12 +6,13 @@
 // block are fibers, which change places only where they wait for each other. What the rules forbid
 // stops the process with a message: a barrier that not all threads reach, a warp operation without
 // all 32 lanes, lanes that meet in different operations, a pointer that is not memory of the GPU, a
-// count of blocks without fences.
+// vector that is not aligned, a count of blocks without fences.
 #pragma once
 
 #include <cuda_runtime_api.h>
 #include <math.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -60,6 +61,13 @@ void MeetBlock(std::source_location where);
 const std::uint64_t* MeetWarp(WarpOp op, unsigned mask, std::uint64_t value,
                               std::source_location where);
 [[noreturn]] void Refuse(const char* what, std::source_location where);
+// A vector access, whose address a GPU requires to be a multiple of its size.
+inline void CheckAlignment(const void* address, std::size_t bytes,
+                           std::source_location where = std::source_location::current()) {
+  if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) {
+    Refuse("a vector at an address that is not a multiple of its size", where);
+  }
+}
 // __threadfence() of this thread.
 void Fence();
 // An atomic operation counted this block. REQUIRES: the thread called Fence() since its last

@@ -136,6 +136,26 @@ TEST_F(SimtDeathTest, DetectsCountedBlocksWithoutFences) {
   EXPECT_DEATH(sum(LastBlockFences::kNoneAfter), "block 2, .* 128 of its threads did not call __t");
 }
 
+TEST_F(SimtDeathTest, DetectsMisalignedVectors) {
+  const auto run = [](bool write) {
+    const Stream stream;
+    const OnDevice<float> values(std::vector<float>(8));
+    (void)MisalignedVector(stream, values.data(), write);
+    (void)cudaStreamSynchronize(stream);
+  };
+  EXPECT_DEATH(run(false), "'misaligned vector', .* not a multiple of its size");
+  EXPECT_DEATH(run(true), "'misaligned vector', .* not a multiple of its size");
+}
+
+TEST_F(SimtTest, RefusesLaunchesThatNoGpuAccepts) {
+  const Stream stream;
+  const OnDevice<float> x(std::vector<float>(32));
+  for (const unsigned blocks : {0U, 0x80000000U}) {
+    EXPECT_FALSE(BlockSums(stream, 32, x.data(), x.data(), blocks, 32).ok()) << blocks;
+  }
+  EXPECT_FALSE(BlockSums(stream, 32, x.data(), x.data(), 1, 1056).ok());
+}
+
 TEST_F(SimtDeathTest, DetectsHostPointers) {
   std::vector<float> host(32);
   const Stream stream;

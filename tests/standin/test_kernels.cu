@@ -1,6 +1,7 @@
 #include <cuda_bf16.h>
 
 #include "daemon/device/cuda/launch.h"
+#include "daemon/tensor/vector_cuda.h"
 #include "tests/standin/test_kernels.h"
 
 namespace gaccd::standin_test {
@@ -113,6 +114,12 @@ __device__ int Deep(int levels) {
 
 __global__ void DeepRecursionKernel(int* out) { out[threadIdx.x] = Deep(100000); }
 
+__global__ void MisalignedVectorKernel(float* values, bool write) {
+  float vector[4] = {};
+  if (write) Store<Use::kAgain>(values + 1, vector);
+  Load<Use::kAgain>(values + 1, vector);
+}
+
 }  // namespace
 
 Status Axpy(cudaStream_t stream, int n, float a, const float* x, float* y) {
@@ -157,6 +164,9 @@ Status BeyondTheEnd(cudaStream_t stream, int n, float* out) {
 }
 Status DeepRecursion(cudaStream_t stream, int* out) {
   return Launch(&DeepRecursionKernel, {1, 32}, stream, "deep recursion", out);
+}
+Status MisalignedVector(cudaStream_t stream, float* values, bool write) {
+  return Launch(&MisalignedVectorKernel, {1, 32}, stream, "misaligned vector", values, write);
 }
 
 }  // namespace gaccd::standin_test

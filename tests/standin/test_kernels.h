@@ -33,5 +33,7 @@ Status ShuffleAndVote(cudaStream_t stream, int* out);
 Status SmallMask(cudaStream_t stream, int* out);
 Status BeyondTheEnd(cudaStream_t stream, int n, float* out);
 Status DeepRecursion(cudaStream_t stream, int* out);
+// Writes 16 bytes, or reads them, from the second element on.
+Status MisalignedVector(cudaStream_t stream, float* values, bool write);
 
 }  // namespace gaccd::standin_test

@@ -92,6 +92,7 @@ template <typename T>
 __device__ inline uint2 LoadTogether(const T* from, bool inside) {
   uint2 word{0, 0};
   if (inside) {
+    CheckVector<sizeof(word)>(from);
 #if defined(__CUDA_ARCH__)
     word = *reinterpret_cast<const uint2*>(from);
 #else
