@@ -266,7 +266,7 @@ TEST_F(GroupNormCuda, GradientOfManyPixels) {
       MakeGroupNormGradientCuda, GroupNormGradient(),
       {image, image, {{{2}, DType::kF32}, gamma.data()}, statistic, {statistic.spec, rstd.data()}},
       {dx.data(), dgamma.data(), dbeta.data()}));
-  EXPECT_NEAR(static_cast<double>(dbeta.Values()[1]), kSide * kSide * 0.10000000149, 1e-3);
+  EXPECT_NEAR(static_cast<double>(dbeta.Values()[1]), kSide * kSide * 0.10000000149, 5e-3);
   EXPECT_NEAR(static_cast<double>(dgamma.Values()[1]), kSide * kSide * 0.0100000003, 1e-4);
 }
 
