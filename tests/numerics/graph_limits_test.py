@@ -129,6 +129,14 @@ class GraphLimits(ExportTest):
         repeated[1].formula = lambda y: y.repeat_interleave(known, 1, output_size=6)
         self.check_model(repeated, torch.randn(2, 4))
 
+    def test_writes_that_torch_export_does_not_see_are_named_by_their_module(self):
+        class Clamps(nn.Linear):
+            def forward(self, x):
+                self.weight.data.clamp_(-1, 1)
+                return super().forward(x)
+        refusal = self.refusal_of(nn.Sequential(nn.Linear(4, 4), Clamps(4, 3)), torch.randn(2, 4))
+        self.assertIn("which torch.export does not see in 1 (Clamps); read the tensor itself", refusal)
+
     def test_gates_of_repeated_rows(self):
         """A recurrent layer reads learned steps, which are repeated for each sample, and begins with one row of zeros."""
         class Decoder(nn.Module):

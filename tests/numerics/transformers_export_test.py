@@ -39,6 +39,27 @@ class Models(ExportTest):
         model.model.layers[0].feed_forward.experts.is_transposed = True
         self.assertIn("experts_implementation='batched_mm'", self.refusal_of(model, self.ids))
 
+    def test_classifiers_of_the_last_end_of_text(self):
+        """They select by a mask; a module around their parts takes the place that the refusal names."""
+        class Classifier(torch.nn.Module):
+            def __init__(self, net):
+                super().__init__()
+                self.net = net
+
+            def forward(self, input_ids, attention_mask):
+                x, mask = self.net.model(input_ids, attention_mask).last_hidden_state, input_ids == self.net.config.eos_token_id
+                return self.net.classification_head(x[torch.arange(x.shape[0]), (mask * torch.arange(mask.shape[1])).amax(1)])
+        sizes = {f"{part}_{size}": count for part in ("encoder", "decoder") for size, count in (
+            ("layers", 1), ("attention_heads", 2), ("ffn_dim", 24))}
+        net = transformers.BartForSequenceClassification(transformers.BartConfig(
+            vocab_size=40, d_model=16, max_position_embeddings=12, eos_token_id=2, num_labels=3, **sizes))
+        self.ids["input_ids"][:, 4:9:4] = 2
+        self.assertIn("of the last place take x[torch.arange(x.shape[0]), (mask * torch.arange(mask.shape[1])).amax(1)]", self.refusal_of(net, self.ids))
+        model = Classifier(net)
+        with torch.no_grad():
+            torch.testing.assert_close(model.eval()(**self.ids), net.eval()(**self.ids).logits)
+        self.check_model(model, self.ids)
+
 
 if __name__ == "__main__":
     gaccd = open_exporter(__doc__)

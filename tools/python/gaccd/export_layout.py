@@ -224,7 +224,9 @@ def _index(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     if masks and all(isinstance(graph.value(one), torch.Tensor) for one in masks):
         raise graph.refuse(node, "selects by a mask that is known; keep its places instead, as self.places = mask.nonzero()[:, 0] in __init__")
     if masks:
-        raise graph.refuse(node, "selects by a mask, so that its size depends on data; multiply by the mask instead")
+        raise graph.refuse(node, "selects by a mask, so that its size depends on data; multiply by the mask instead, or of the last place take "
+                                 "x[torch.arange(x.shape[0]), (mask * torch.arange(mask.shape[1])).amax(1)]; a module around the parts of a model "
+                                 "of another library can do so")
     table = graph.sizes(node, graph.shape(a["self"]))
     if used == [0] and len(table) == 2 and min(table) > 0 and isinstance(graph.value(indices[0]), torch.Tensor):
         rows = graph.constant(node, graph.for_all_samples(node, indices[0]) % table[0])

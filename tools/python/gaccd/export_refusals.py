@@ -94,6 +94,9 @@ def reason(error: Exception, model: torch.nn.Module, fixed: list[tuple[bool, str
         first = "forward reads or writes a parameter or another tensor by .data or .copy_, which torch.export does not see"
         way = ("; read the tensor itself, which a gradient then reaches, and instead of writing compute with the new value, "
                "as w = self.weight.clamp(0, 1)")
+        within = re.search(r"model attribute: ([\w.]+)\.\w+", text)
+        if within and within[1] in dict(model.named_modules()):  # no frame of forward is known
+            where = f" in {within[1]} ({type(model.get_submodule(within[1])).__name__})"
     elif "batch" in text and re.search("[Cc]onstraint|specializ|Dim", text):
         first = "it works for one number of samples alone"
         way = "; take x.shape[0] instead of a number, of len(x) or of a loop over samples"
