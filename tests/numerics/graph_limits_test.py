@@ -137,6 +137,21 @@ class GraphLimits(ExportTest):
         refusal = self.refusal_of(nn.Sequential(nn.Linear(4, 4), Clamps(4, 3)), torch.randn(2, 4))
         self.assertIn("which torch.export does not see in 1 (Clamps); read the tensor itself", refusal)
 
+    def test_writes_of_a_number(self):
+        """At a mask, and at one place of each sample, which may be counted from the end."""
+        def at_mask(y):
+            z = y.clone()
+            z[y > 0] = 2.5
+            return z
+
+        def at_places(y):
+            z = y.clone()
+            z[torch.arange(y.shape[0]), (y > 0).sum(1) - 1] = 1.5
+            return z
+        for formula in (at_mask, at_places):
+            with self.subTest(formula=formula.__name__):
+                self.check_model(nn.Sequential(nn.Linear(4, 4), Formula(formula), nn.Linear(4, 3)), torch.randn(2, 4))
+
     def test_gates_of_repeated_rows(self):
         """A recurrent layer reads learned steps, which are repeated for each sample, and begins with one row of zeros."""
         class Decoder(nn.Module):

@@ -60,6 +60,13 @@ class Models(ExportTest):
             torch.testing.assert_close(model.eval()(**self.ids), net.eval()(**self.ids).logits)
         self.check_model(model, self.ids)
 
+    def test_padded_audio(self):
+        """The mask is written at one place of each sample, and hides by a mask."""
+        model = transformers.Wav2Vec2ForSequenceClassification(transformers.Wav2Vec2Config(
+            hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24, conv_dim=(8, 8), conv_stride=(5, 2), conv_kernel=(10, 3),
+            num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2, apply_spec_augment=False, layerdrop=0.0, classifier_proj_size=8))
+        self.check_model(model, {"input_values": torch.randn(2, 200), "attention_mask": torch.ones(2, 200, dtype=torch.int64)}, 1e-3)
+
 
 if __name__ == "__main__":
     gaccd = open_exporter(__doc__)

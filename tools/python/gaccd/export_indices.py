@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Converted, permuted, repeated, rows_name, scaled, sliced, viewed, with_samples
+from .export_convert import (Arguments, Converter, Converted, constant_number, inverted, permuted, repeated, rows_name, scaled, sliced, viewed,
+                             with_samples)
+from .export_data import ones_at
 from .export_graph import GraphBuilder
 from .export_types import Node
 from .export_layout import LAYOUT, MAX_PARTS, inner_size, split_into_ranges, taken
@@ -184,7 +186,36 @@ def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     return take_dims(graph, node, rows_name(graph, node, a["self"]), sizes, range(1, rank), flat)
 
 
+def _index_put(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """x[mask] = number, or x[arange, places] = number for one place of each sample, as models of audio mark where padding begins."""
+    indices, number = a["indices"], constant_number(graph, a["values"])
+    if number is None or a["accumulate"] or any(one is None for one in indices):
+        raise graph.refuse(node, "writes values at indices, expected one number; torch.where does it")
+    sizes = graph.sizes(node)
+    if len(indices) == 1 and indices[0].meta["val"].dtype == torch.bool:
+        rank, hits = len(graph.shape(indices[0])), graph.value_name(node, indices[0])
+    elif len(indices) == 2 and sizes[0] == -1 and _are_all_samples(graph, indices[0]) and (
+            ones := ones_at(graph, node, indices[1], inner_size(graph, node, a["self"], 1)[1])) is not None:
+        rank, hits = 2, ones
+    else:
+        raise graph.refuse(node, "writes at indices, expected a mask, or torch.arange(x.shape[0]) and one place of each sample; torch.where does it")
+    x = rows_name(graph, node, a["self"])
+    if isinstance(graph.value(indices[0]), torch.Tensor) and len(indices) == 1:
+        hits = repeated(graph, node, hits, sizes[:rank])
+    hits = viewed(graph, node, hits, [*sizes[:rank], *(1 for _ in sizes[rank:])]) if len(sizes) > rank else hits
+    kept = graph.emit(node, Node("select", [x, inverted(graph, node, hits)], {}))
+    return Node("add", [kept, scaled(graph, node, hits, number)], {}) if number else kept
+
+
+def _are_all_samples(graph: GraphBuilder, samples: Any) -> bool:
+    """Whether `samples` is torch.arange(x.shape[0])."""
+    rows = graph.value(samples)
+    return isinstance(rows, torch.Tensor) and rows.dim() == 1 and not isinstance(graph.shape(samples)[0], int) and torch.equal(
+        rows, torch.arange(len(rows)))
+
+
 INDICES: dict[str, Converter] = {
     "index": _index, "unfold": _unfold, "stack": _stack, "slice_scatter": _slice_scatter, "select_scatter": _select_scatter,
     "copy": _copy, "gather": _gather, "diagonal": _diagonal, "index_select": _index_select,
+    "index_put": _index_put,
 }
