@@ -67,6 +67,11 @@ class Models(ExportTest):
             num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2, apply_spec_augment=False, layerdrop=0.0, classifier_proj_size=8))
         self.check_model(model, {"input_values": torch.randn(2, 200), "attention_mask": torch.ones(2, 200, dtype=torch.int64)}, 1e-3)
 
+    def test_choices_with_padding(self):
+        ids = torch.randint(4, 40, (2, 3, 9))
+        sizes = {name: size for name, size in SIZES.items() if name not in ("num_key_value_heads", "head_dim")}
+        self.check_model(transformers.BertForMultipleChoice(transformers.BertConfig(**sizes)), {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, 1e-4)
+
 
 if __name__ == "__main__":
     gaccd = open_exporter(__doc__)

@@ -126,7 +126,8 @@ def _inputs_of(graph: str, weights: Mapping[str, torch.Tensor]) -> list[_Input]:
 def _draw(inputs: list[_Input], samples: int) -> list[torch.Tensor]:
     def one_of(one: _Input) -> torch.Tensor:
         if one.is_mask:
-            return (torch.arange(one.sizes[0]) < torch.randint(1, one.sizes[0] + 1, (samples, 1))).long()
+            length = one.sizes[-1]  # of each text of a sample, as of choices
+            return (torch.arange(length) < torch.randint(1, length + 1, (samples, *one.sizes[:-1], 1))).long()
         if one.ids:
             return torch.randint(one.least, one.rows, (samples, *one.sizes))
         return (torch.rand if one.positive else torch.randn)(samples, *one.sizes)
