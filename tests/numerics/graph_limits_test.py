@@ -2,6 +2,7 @@
 
 Needs what graph_export_test.py needs, else it is skipped: exit code 77.
 """
+import dataclasses
 import subprocess
 import sys
 import unittest
@@ -242,6 +243,17 @@ class GraphLimits(ExportTest):
     def test_complex_buffers_are_compared(self):
         """verify made them real, so that a model that agreed seemed to differ."""
         self.check_model(Rotates(), torch.zeros(2, 5, 8))
+
+    def test_gradients_of_rounding_alone_agree(self):
+        """A batch norm cancels the bias; verify said that the rounding of its gradient differs, though PyTorch's is as large."""
+        model = nn.Sequential(Formula(lambda x: x * 1e-2), nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8, eps=1e-9), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
+                              nn.Flatten(), nn.Linear(8, 5))
+        found = self.verify(model, torch.zeros(2, 3, 32, 32))
+        bias = next(one for one in found.results if one.name == "1.bias")
+        self.assertLess(bias.size, 1e-9)
+        self.assertGreater(bias.gaccd, 0.1)
+        self.assertTrue(found.ok, found)
+        self.assertFalse(dataclasses.replace(bias, gaccd=11 * bias.pytorch).ok)
 
     def test_a_prediction_for_some_tokens_is_compared(self):
         self.check_model(Looks(9, lambda ids: ids[:, 1:3], mean=False), torch.randint(9, (2, 5)))

@@ -27,6 +27,7 @@ from .run import call, json_lines
 RATE = 2.0 ** 20  # w - RATE gradient has the digits of the gradient, whatever w is
 TOLERANCE = 1e-4  # or 10 times the error of PyTorch in single precision, up to MOST
 MOST = 0.1
+MOST_OF_ROUNDING = 1e3  # the same for gradients of rounding alone, in millionths of all gradients
 ROUNDING = 6e-8  # of values in single precision
 MIXED_RUNS = 3  # of small and large ids
 MOVED_RUNS = 3  # runs with weights and inputs perturbed by ROUNDING, if one run of PyTorch is not sufficient
@@ -42,11 +43,17 @@ class Difference:
     size: float
     gaccd: float
     pytorch: float  # difference of PyTorch in single precision, the largest of its runs
+    most: float = MOST  # upper bound of the tolerance
 
     @property
     def share(self) -> float:
         """The difference of gaccd / the tolerance."""
-        return self.gaccd / max(TOLERANCE, min(10 * self.pytorch, MOST))
+        return self.gaccd / max(TOLERANCE, min(10 * self.pytorch, self.most))
+
+    @property
+    def vague(self) -> bool:
+        """Whether PyTorch in single precision is too far off to judge gaccd by it."""
+        return not self.pytorch <= self.most
 
     @property
     def ok(self) -> bool:
@@ -75,7 +82,7 @@ class Verification:
         lines += [f"{one.name:{width}}  {one.size:9.3g}  {one.gaccd:9.2g}  {one.pytorch:9.2g}{'' if one.ok else '   differs'}"
                   for one in self.results]
         bad = sum(not one.ok for one in self.results)
-        vague = [one.name for one in self.results if not one.pytorch <= MOST]
+        vague = [one.name for one in self.results if one.vague]
         if vague:
             lines.append(f"PyTorch in {self.precision} precision differs from PyTorch in single precision: {vague[0]}"
                          + (f" and {len(vague) - 1} more" if len(vague) > 1 else "") + "; gaccd cannot be judged by them")
@@ -310,8 +317,9 @@ def _compare(exact: Mapping[str, torch.Tensor], singles: list[dict[str, torch.Te
             raise ExportError(f"{name}: the exported model has no such tensor; was it exported from another model?")
         size = float(value.norm())
         scale = max(size, floor if name in gradients else 1e-3 * value.numel() ** 0.5) or 1.0
+        most = MOST_OF_ROUNDING if name in gradients and size < floor else MOST  # as of a bias before a batch norm
         *own, other = (float((one[name].reshape(value.shape) - value).norm()) / scale for one in (*singles, found))
-        results.append(Difference(name, size, other, max(own)))
+        results.append(Difference(name, size, other, max(own), most))
     return results
 
 
@@ -352,7 +360,7 @@ class _Compared:
             if singles and not all(one.ok for one in results):
                 more = several()
                 results = _compare(exact, singles + more, found, trained)
-                if any(not one.pytorch <= MOST for one in results):
+                if any(one.vague for one in results):
                     in_single = _compare(singles[0], more, found, trained)
                     if all(one.ok for one in in_single):
                         exact, results, precision = singles[0], in_single, "single"
