@@ -244,6 +244,11 @@ class GraphLimits(ExportTest):
         """verify made them real, so that a model that agreed seemed to differ."""
         self.check_model(Rotates(), torch.zeros(2, 5, 8))
 
+    def test_own_statistics_of_a_batch_are_refused_with_a_way(self):
+        """As in EvoNorm-B0 and B1 of timm."""
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), Formula(lambda y: y / y.var((0, 2, 3), keepdim=True).sqrt()), nn.Flatten(), nn.Linear(16, 5))
+        self.assertRegex(self.refusal_of(model, torch.randn(2, 3, 4, 4)), "one of which counts samples: .*; nn.BatchNorm1d, 2d and 3d have exact")
+
     def test_gradients_of_rounding_alone_agree(self):
         """A batch norm cancels the bias; verify said that the rounding of its gradient differs, though PyTorch's is as large."""
         model = nn.Sequential(Formula(lambda x: x * 1e-2), nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8, eps=1e-9), nn.ReLU(), nn.AdaptiveAvgPool2d(1),

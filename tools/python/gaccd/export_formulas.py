@@ -120,8 +120,11 @@ def _inner_dims(graph: GraphBuilder, node: Any, x: Any, dims: Any) -> list[int]:
     sizes = graph.sizes(node, graph.shape(x))
     found = sorted(dim % len(sizes) for dim in (dims if dims else range(len(sizes))))
     if any(sizes[dim] < 0 for dim in found):
+        of_batch = any(kind in str(node.target) for kind in ("var", "std"))  # statistics that forward computes itself
         raise graph.refuse(node, f"over the dimensions {found} of {len(sizes)}, one of which counts samples: an update of gaccd "
-                                 "is a sum over samples, which must not depend on each other")
+                                 "is a sum over samples, which must not depend on each other" + (
+                                     "; nn.BatchNorm1d, 2d and 3d have exact statistics of all samples, nn.GroupNorm has those of "
+                                     "each sample" if of_batch else ""))
     return found
 
 
