@@ -10,22 +10,20 @@ SKIPPED = 77
 
 
 def open_exporter(needs):
-    """The module gaccd; in the Python that GACCD_EXPORT_PYTHON names, if it is set. Without PyTorch 2.5 the program ends
+    """The module gaccd; in the Python that GACCD_EXPORT_PYTHON names, if it is set. Without PyTorch 2.6 the program ends
     with SKIPPED, which CTest shows as skipped, and says what is missing and what it `needs`."""
     own = os.environ.get("GACCD_EXPORT_PYTHON")
     if own and "GACCD_EXPORT_OPENED" not in os.environ:
         os.environ["GACCD_EXPORT_OPENED"] = "1"
         os.execv(own, [own, "-B", *sys.argv])
+    sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "golden")]
+    import gaccd
     try:
-        import safetensors.torch  # noqa: F401
-        import torch
-        if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 5):
-            raise ImportError(f"torch is {torch.__version__}, expected 2.5 or newer")
+        gaccd.needs.check_needs()
     except ImportError as missing:
         print(f"skipped: {missing}; {needs}")
         sys.exit(SKIPPED)
-    sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "golden")]
-    import gaccd
+    import torch
     torch.set_num_threads(1)
     return gaccd
 

@@ -1,7 +1,7 @@
 """Public models of PyTorch, trained: own_models_test.py GACCD MPIRUN [MODEL.. | SHARE/SHARES]
 
 20 updates of AdamW with clipping on 1, 3 and 5 ranks with unequal loads against PyTorch's one big batch in double
-precision, and the trained weights back in the model they came from. Needs a Python with PyTorch 2.5 or newer, safetensors,
+precision, and the trained weights back in the model they came from. Needs a Python with PyTorch 2.6 or newer, safetensors,
 torchvision, timm and transformers: sys.executable, or the one that GACCD_EXPORT_PYTHON names; else it is skipped: exit code 77.
 GACCD_TEST_DEVICE=cuda: on a GPU, which 2 ranks share.
 As a program of its own it prints a table.
@@ -246,24 +246,24 @@ if __name__ == "__main__":
     if python and "GACCD_EXPORT_OPENED" not in os.environ:
         os.environ["GACCD_EXPORT_OPENED"] = "1"
         os.execv(python, [python, "-B", *sys.argv])
+    sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "gpu")]
+    import gaccd as gaccd_export
     try:
+        gaccd_export.needs.check_needs()
         import numpy
         import safetensors.torch
         import timm
         import torch
         import torchvision
         import transformers
-        assert tuple(int(x) for x in torch.__version__.split(".")[:2]) >= (2, 5)
-    except (ImportError, AssertionError) as error:
-        print(f"skipped: {error or 'PyTorch is older than 2.5'}")
+    except ImportError as error:
+        print(f"skipped: {error}")
         sys.exit(SKIPPED)
-    sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "gpu")]
     if DEVICE == "cuda":
         from support import count_gpus
         if not count_gpus()[0]:
             print(f"skipped: {count_gpus()[1]}")
             sys.exit(SKIPPED)
-    import gaccd as gaccd_export
     GACCD, MPIRUN, *ONLY = os.path.abspath(sys.argv[1]), *sys.argv[2:]
     torch.set_num_threads(1)
     unittest.main(argv=sys.argv[:1])

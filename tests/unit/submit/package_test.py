@@ -191,6 +191,30 @@ class Package(unittest.TestCase):
                               capture_output=True, text=True, timeout=60)
         self.assertEqual(done.stdout, "submit False\n", done.stderr)
 
+    def test_what_the_export_needs_is_said(self):
+        """As export_model cannot be imported with an old PyTorch, or fails in it with an AttributeError."""
+        for name in ("safetensors", "numpy"):
+            (self.dir / name).mkdir()
+            (self.dir / name / "__init__.py").write_text("")
+        (self.dir / "safetensors" / "torch.py").write_text("")
+        (self.dir / "torch.py").write_text("__version__ = '2.5.1+cu124'\n")
+        (self.dir / "torch-2.5.1.dist-info").mkdir()
+        (self.dir / "torch-2.5.1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.5.1\n")
+        code = "from gaccd import *; assert 'export' not in globals(); import gaccd; gaccd.export"
+        minimum = r"ImportError: gaccd.export and gaccd.verify need PyTorch 2\.6 or newer, safetensors and numpy: pip install torch .*"
+        for change, found in ((lambda: None, r"\(found PyTorch 2\.5\.1\+cu124\)"),
+                              ((self.dir / "torch.py").unlink, r"\(.*torch.*\)")):
+            change()
+            done = subprocess.run([sys.executable, "-BSc", code], env={**os.environ, "PYTHONPATH": f"{PACKAGE}:{self.dir}"},
+                                  capture_output=True, text=True, timeout=60)
+            self.assertRegex(done.stderr, minimum + found)
+
+    def test_the_export_needs_one_version_everywhere(self):
+        """Of pyproject.toml, which pip reads, and of the page for users."""
+        least = ".".join(map(str, gaccd.needs.MIN_TORCH))
+        self.assertIn(f'"torch>={least}"', (PACKAGE / "pyproject.toml").read_text())
+        self.assertIn(f"PyTorch {least} or newer", (ROOT / "daemon/docs/own_models.md").read_text())
+
     def test_types_are_whole(self):
         done = subprocess.run(["mypy", "--config-file", str(PACKAGE / "pyproject.toml"), "--cache-dir",
                                str(self.dir / "cache"), str(PACKAGE / "gaccd")],

@@ -1,6 +1,6 @@
 """Exports PyTorch models for gaccd: a folder with the network, graph.txtpb, and its weights.
 
-Imported lazily: it needs PyTorch (2.5 or newer) and safetensors.
+Imported lazily: needs.py says what it needs.
 """
 
 from __future__ import annotations
