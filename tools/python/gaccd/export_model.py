@@ -31,6 +31,7 @@ from .export_types import ExportError, Input
 Example = Union[torch.Tensor, Sequence[torch.Tensor], Mapping[str, torch.Tensor]]
 # Names of model arguments in the data, unless the caller gives them.
 DATA_NAMES = {"input_ids": "tokens", "token_type_ids": "segments"}
+MAX_SAMPLES = 2**40  # PyTorch 2.6 refuses x[:, 1:3] without a limit, as the end of its first slice is 2^63 - 1
 UNUSUAL_SAMPLES = 67  # hardly another size of a model
 
 
@@ -291,12 +292,12 @@ def _attributes_kept(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _traced(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]) -> Any:
-    batch = torch.export.Dim("batch")
+    batch = torch.export.Dim("batch", max=MAX_SAMPLES)
     shapes: Any = {name: {0: batch} for name in kwargs} if kwargs else tuple({0: batch} for _ in args)
     fixed: list[tuple[bool, str]] = []
     try:
         with quietly(), _attributes_kept(model), lines_of_fixed_samples() as fixed:
-            program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
+            program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)  # as by default in newer versions
     except ExportError:
         raise
     except Exception as error:  # any type, depending on the version of PyTorch
