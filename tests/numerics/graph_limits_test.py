@@ -149,9 +149,47 @@ class GraphLimits(ExportTest):
             z = y.clone()
             z[torch.arange(y.shape[0]), (y > 0).sum(1) - 1] = 1.5
             return z
-        for formula in (at_mask, at_places):
+        def hides(y):
+            z = y.clone()
+            z[y > 0] = float("-inf")
+            return z.softmax(1)
+        for formula in (at_mask, at_places, hides):
             with self.subTest(formula=formula.__name__):
                 self.check_model(nn.Sequential(nn.Linear(4, 4), Formula(formula), nn.Linear(4, 3)), torch.randn(2, 4))
+
+    def test_writes_at_known_places(self):
+        """Of a number, of values of the sample, and of parameters; of two dimensions, and of many places."""
+        places = torch.tensor([2, 0])
+
+        def put(write):
+            def formula(y):
+                z = y.clone()
+                write(z, y)
+                return z
+            return Formula(formula)
+
+        class Learned(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.row = nn.Parameter(torch.randn(2))
+
+            def forward(self, y):
+                z = y.clone()
+                z[:, places] = self.row
+                return z
+        for name, module in {
+                "number": put(lambda z, y: z.__setitem__((slice(None), places), 0.5)),
+                "values": put(lambda z, y: z.__setitem__((slice(None), [-1, 1]), y[:, :2] * 2)),
+                "learned": Learned(),
+                "fill": Formula(lambda y: y.index_fill(1, places, -1.0)),
+                "copy": Formula(lambda y: y.index_copy(1, places, y[:, 1:3]))}.items():
+            with self.subTest(name):
+                self.check_model(nn.Sequential(nn.Linear(4, 4), module, nn.Linear(4, 3)), torch.randn(2, 4))
+        rows, columns = torch.triu_indices(5, 5, 1)
+        symmetric = put(lambda z, y: z.__setitem__((slice(None), rows, columns), y[:, columns, rows]))
+        self.check_model(nn.Sequential(nn.Linear(5, 5), symmetric, nn.Flatten(), nn.Linear(25, 3)), torch.randn(2, 5, 5))
+        added = Formula(lambda y: y.index_add(1, places, y[:, 1:3]))
+        self.assertIn("a product with a constant matrix", self.refusal_of(nn.Sequential(nn.Linear(4, 4), added), torch.randn(2, 4)))
 
     def test_gates_of_repeated_rows(self):
         """A recurrent layer reads learned steps, which are repeated for each sample, and begins with one row of zeros."""

@@ -228,8 +228,13 @@ class GraphLosses(ExportTest):
 
             def forward(self, x, **others):
                 return self.last(self.net(x))
+
+        class OfDictionary(torch.nn.Linear):
+            def forward(self, batch):
+                return super().forward(batch["x"])
         x = torch.zeros(2, 6)
         for model, example, text in (
+                (OfDictionary(6, 5), {"x": x}, "with forward(self, x) that returns self.model({'x': x})"),
                 (Net(last=lambda y: y > 0), x, "floating-point numbers, found torch.bool"),
                 (Net(last=lambda y: y.argmax(1)), x, "floating-point numbers, found torch.int64"),
                 (Net(torch.nn.Linear(3, 0)), x, "more.weight: expected parameters with values, found the shape [0, 3]"),

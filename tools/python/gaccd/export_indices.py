@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .export_convert import (Arguments, Converter, Converted, constant_number, inverted, permuted, repeated, rows_name, scaled, sliced, viewed,
+from .export_convert import (Arguments, Converter, Converted, bounded, constant_number, inverted, permuted, repeated, rows_name, scaled, sliced, viewed,
                              with_samples)
 from .export_data import ones_at
 from .export_graph import GraphBuilder
@@ -187,11 +187,15 @@ def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 
 def _index_put(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    """x[mask] = number, or x[arange, places] = number for one place of each sample, as models of audio mark where padding begins."""
-    indices, number = a["indices"], constant_number(graph, a["values"])
-    if number is None or a["accumulate"] or any(one is None for one in indices):
-        raise graph.refuse(node, "writes values at indices, expected one number; torch.where does it")
-    sizes = graph.sizes(node)
+    """Writes at constant indices of adjacent dimensions, and of a number also x[mask] = number and x[arange, places] = number for
+    one place of each sample, as models of audio mark where padding begins."""
+    indices, number, sizes = a["indices"], constant_number(graph, a["values"]), graph.sizes(node)
+    if a["accumulate"]:
+        raise graph.refuse(node, "adds values at indices; a product with a constant matrix of zeros and ones does it")
+    if (known := _known_places(graph, indices, sizes)) is not None:
+        return _put_rows(graph, node, a, *known)
+    if number is None or any(one is None for one in indices):
+        raise graph.refuse(node, "writes values at indices that depend on data, expected one number; torch.where does it")
     if len(indices) == 1 and indices[0].meta["val"].dtype == torch.bool:
         rank, hits = len(graph.shape(indices[0])), graph.value_name(node, indices[0])
     elif len(indices) == 2 and sizes[0] == -1 and _are_all_samples(graph, indices[0]) and (
@@ -204,7 +208,34 @@ def _index_put(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         hits = repeated(graph, node, hits, sizes[:rank])
     hits = viewed(graph, node, hits, [*sizes[:rank], *(1 for _ in sizes[rank:])]) if len(sizes) > rank else hits
     kept = graph.emit(node, Node("select", [x, inverted(graph, node, hits)], {}))
-    return Node("add", [kept, scaled(graph, node, hits, number)], {}) if number else kept
+    return Node("add", [kept, scaled(graph, node, hits, bounded(number))], {}) if number else kept
+
+
+def _known_places(graph: GraphBuilder, indices: Any, sizes: list[int]) -> tuple[range, torch.Tensor] | None:
+    """Adjacent dimensions that do not count samples, and the places in them, flattened, if all are constant."""
+    used = [dim for dim, one in enumerate(indices) if one is not None]
+    dims, flat = range(used[0], used[-1] + 1), torch.zeros((), dtype=torch.int64)
+    for dim in dims:
+        one = graph.value(indices[dim]) if indices[dim] is not None else None
+        if not isinstance(one, torch.Tensor) or one.dtype == torch.bool or sizes[dim] < 0 or not all(
+                isinstance(size, int) for size in graph.shape(indices[dim])):
+            return None
+        flat = flat * sizes[dim] + one % sizes[dim]
+    return dims, flat
+
+
+def _put_rows(graph: GraphBuilder, node: Any, a: Arguments, dims: range, flat: torch.Tensor) -> Converted:
+    """Appends the values to the flattened dimensions, and takes of both what is there in the end; the last one written counts."""
+    sizes = graph.sizes(node)
+    before, after, count = sizes[:dims.start], sizes[dims.stop:], math.prod(sizes[dim] for dim in dims)
+    x = viewed(graph, node, _expand_to(graph, node, a["self"], sizes), [*before, count, *after])
+    values = repeated(graph, node, graph.value_name(node, a["values"]), [*before, *flat.shape, *after])
+    values = viewed(graph, node, values, [*before, flat.numel(), *after])
+    places = torch.arange(count)
+    places[flat.flatten()] = count + torch.arange(flat.numel())
+    both = graph.emit(node, Node("cat", [x, values], {"dim": dims.start}))
+    joined = [*before, count + flat.numel(), *after]
+    return viewed(graph, node, take_dims(graph, node, both, joined, range(dims.start, dims.start + 1), places), sizes)
 
 
 def _are_all_samples(graph: GraphBuilder, samples: Any) -> bool:

@@ -116,7 +116,10 @@ def _check_forward(model: torch.nn.Module, given: int, named: Iterable[str]) -> 
     several = [one.name for one in arguments if one.kind is inspect.Parameter.VAR_POSITIONAL]
     known = {one.name for one in arguments if one.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)}
     if unnamed := [name for name in named if name not in known]:
-        raise ExportError(f"{unnamed[0]}: expected an argument of forward with this name, found {', '.join(one.name for one in arguments)}")
+        way = ("; of an argument that is a dictionary, write a module around the model, with forward(self, "
+               f"{', '.join(named)}) that returns self.model({{{', '.join(f'{name!r}: {name}' for name in named)}}})"
+               ) if len(arguments) == 1 else ""
+        raise ExportError(f"{unnamed[0]}: expected an argument of forward with this name, found {', '.join(one.name for one in arguments)}{way}")
     missing = [one.name for one in arguments[given:] if one.name in known and one.default is inspect.Parameter.empty and one.name not in named]
     if missing:
         raise ExportError(f"{missing[0]}: forward needs this argument, expected an example of it, as in "
