@@ -310,7 +310,8 @@ def _traced(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict
     for op in WHOLE_OPS:
         decompositions.pop(op, None)
     try:
-        program = program.run_decompositions(decompositions)
+        with quietly():
+            program = program.run_decompositions(decompositions)
     except Exception as error:  # any type, depending on the version of PyTorch
         raise ExportError(f"torch.export cannot take the model apart: {reason(error, model)}") from error
     changed = program.graph_signature.user_inputs_to_mutate

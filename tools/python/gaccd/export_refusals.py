@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import traceback
+import warnings
 from typing import Any, Iterator
 
 import torch
@@ -24,12 +25,14 @@ OTHER_SAMPLES = 61  # hardly a number that a model expects
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Suppresses the graph that torch.export prints before it fails; prints the output afterwards if it succeeds."""
+    """Suppresses the graph that torch.export prints before it fails; prints the output afterwards if it succeeds. Without the
+    warnings of torch.export about its own code, as in PyTorch 2.7 for each constant."""
     logger = logging.getLogger(NOISY_LOGGER)
     level, out, err = logger.level, io.StringIO(), io.StringIO()
     logger.setLevel(logging.ERROR)
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\.(export|fx)\.")
             yield
     finally:
         logger.setLevel(level)
