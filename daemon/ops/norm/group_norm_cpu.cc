@@ -120,11 +120,9 @@ void Forward(const Call& c, const NormSize& z, float eps) {
   const auto* gamma = c.in<float>(1);
   for (std::int64_t n = 0; n < z.samples; ++n) {
     const float* x = c.in<float>(0) + n * z.sample();
-    std::fill_n(sums, z.channels, 0.0);
-    AddValues(z, x, block, sums);
+    // Of differences from a value of the group, which are exactly 0 if all values are equal.
     ForGroups(
-        z, [&](std::int64_t first) { return GroupSum(z, sums, first) / z.count(); }, mean);
-    // The rounding error of a large mean: equal values are exactly 0 from it.
+        z, [x](std::int64_t first) { return x[first]; }, mean);
     std::fill_n(sums, z.channels, 0.0);
     AddDifferences(z, x, mean, block, sums);
     ForGroups(
