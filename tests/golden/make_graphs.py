@@ -2,7 +2,7 @@
 """Writes tests/golden/graphs: models of PyTorch exported by gaccd.export, and what PyTorch makes of the job
 texts (*.txtpb) there, as make_train.py does and in its format.
 
-Run with a Python that has PyTorch 2.6 or newer, safetensors and protobuf (the committed files are from 2.15):
+Run with a Python that has PyTorch 2.7 or newer, safetensors and protobuf (the committed files are from 2.15):
   tests/golden/make_graphs.py [NAME..]
 
 NAME/ is the exported model with random weights; it is exported in single precision and trained in double.

@@ -10,7 +10,7 @@ SKIPPED = 77
 
 
 def open_exporter(needs):
-    """The module gaccd; in the Python that GACCD_EXPORT_PYTHON names, if it is set. Without PyTorch 2.6 the program ends
+    """The module gaccd; in the Python that GACCD_EXPORT_PYTHON names, if it is set. Without PyTorch 2.7 the program ends
     with SKIPPED, which CTest shows as skipped, and says what is missing and what it `needs`."""
     own = os.environ.get("GACCD_EXPORT_PYTHON")
     if own and "GACCD_EXPORT_OPENED" not in os.environ:

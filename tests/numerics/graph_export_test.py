@@ -1,6 +1,6 @@
 """Models from PyTorch to gaccd and back, with the exporter itself: graph_export_test.py GACCD MPIRUN
 
-Needs a Python with PyTorch 2.6 or newer and safetensors, and for resnet18 torchvision. It is sys.executable, or the
+Needs a Python with PyTorch 2.7 or newer and safetensors, and for resnet18 torchvision. It is sys.executable, or the
 one that GACCD_EXPORT_PYTHON names; without one the test is skipped: exit code 77. tests/golden/graphs needs none.
 """
 import dataclasses

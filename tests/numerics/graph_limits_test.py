@@ -411,7 +411,7 @@ def define_models():
 
 
 if __name__ == "__main__":
-    gaccd_export = open_exporter("tests/numerics/graph_limits_test.py exports models of PyTorch 2.6 or newer")
+    gaccd_export = open_exporter("tests/numerics/graph_limits_test.py exports models of PyTorch 2.7 or newer")
     import numpy
     import torch
     from torch import nn

@@ -298,7 +298,7 @@ class GraphLosses(ExportTest):
 
 
 if __name__ == "__main__":
-    gaccd_export = open_exporter("tests/numerics/graph_losses_test.py exports models of PyTorch 2.6 or newer")
+    gaccd_export = open_exporter("tests/numerics/graph_losses_test.py exports models of PyTorch 2.7 or newer")
     import numpy
     import torch
 

@@ -137,7 +137,7 @@ def define_models():
 
 
 if __name__ == "__main__":
-    gaccd_export = open_exporter("tests/numerics/graph_noise_test.py exports models of PyTorch 2.6 or newer")
+    gaccd_export = open_exporter("tests/numerics/graph_noise_test.py exports models of PyTorch 2.7 or newer")
     import numpy
     import torch
     Autoencoder, Flow, Diffusion, Draws = define_models()

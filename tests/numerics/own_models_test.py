@@ -1,7 +1,7 @@
 """Public models of PyTorch, trained: own_models_test.py GACCD MPIRUN [MODEL.. | SHARE/SHARES]
 
 20 updates of AdamW with clipping on 1, 3 and 5 ranks with unequal loads against PyTorch's one big batch in double
-precision, and the trained weights back in the model they came from. Needs a Python with PyTorch 2.6 or newer, safetensors,
+precision, and the trained weights back in the model they came from. Needs a Python with PyTorch 2.7 or newer, safetensors,
 torchvision, timm and transformers: sys.executable, or the one that GACCD_EXPORT_PYTHON names; else it is skipped: exit code 77.
 GACCD_TEST_DEVICE=cuda: on a GPU, which 2 ranks share.
 As a program of its own it prints a table.

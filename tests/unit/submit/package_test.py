@@ -200,7 +200,7 @@ class Package(unittest.TestCase):
         (self.dir / "torch-2.5.1.dist-info").mkdir()
         (self.dir / "torch-2.5.1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.5.1\n")
         code = "from gaccd import *; assert 'export' not in globals(); import gaccd; gaccd.export"
-        minimum = r"ImportError: gaccd.export and gaccd.verify need PyTorch 2\.6 or newer, safetensors and numpy: pip install torch .*"
+        minimum = r"ImportError: gaccd.export and gaccd.verify need PyTorch 2\.7 or newer, safetensors and numpy: pip install torch .*"
         missing = "raise ModuleNotFoundError('No module named torch')\n"  # whether or not this Python has it
         for torch, found in (("__version__ = '2.5.1+cu124'\n", r"\(found PyTorch 2\.5\.1\+cu124\)"),
                              (missing, r"\(No module named torch\)")):

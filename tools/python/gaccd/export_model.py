@@ -31,7 +31,7 @@ from .export_types import ExportError, Input
 Example = Union[torch.Tensor, Sequence[torch.Tensor], Mapping[str, torch.Tensor]]
 # Names of model arguments in the data, unless the caller gives them.
 DATA_NAMES = {"input_ids": "tokens", "token_type_ids": "segments"}
-MAX_SAMPLES = 2**40  # PyTorch 2.6 refuses x[:, 1:3] without a limit, as the end of its first slice is 2^63 - 1
+MAX_SAMPLES = 2**40  # PyTorch 2.7 refuses x[:, 1:3] without a limit, as the end of its first slice is 2^63 - 1
 UNUSUAL_SAMPLES = 67  # hardly another size of a model
 
 

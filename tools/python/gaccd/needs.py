@@ -6,7 +6,7 @@ import re
 from importlib import import_module
 from importlib.util import find_spec
 
-MIN_TORCH = (2, 6)  # as in pyproject.toml and daemon/docs/own_models.md
+MIN_TORCH = (2, 7)  # as in pyproject.toml and daemon/docs/own_models.md
 NEEDS = ("torch", "safetensors.torch", "numpy")
 
 
