@@ -96,7 +96,8 @@ class Trainer {
  private:
   Trainer(Communicator& comm, TrainingInputs inputs, const TrainerOptions& options);
   Status Prepare(const EngineChoice& choice, Communicator& device_comm);
-  // Whether the run ends after update `step`, with this evaluation or the last update.
+  // Whether the run ends after update `step`: it is the last one, or the job's patience has run
+  // out.
   [[nodiscard]] bool IsComplete(std::int64_t step) const;
   // Evaluates and saves at the start what an earlier attempt has not. Returns whether the run is
   // complete.

@@ -132,7 +132,7 @@ Advice AfterExit(const AdviceFacts& facts, int exit, const std::string& folder) 
     case ErrorKind::kUnavailable: {
       const Advice restart = Restart(facts, next);
       if (!Mentions(reason, "did not enter")) return restart;
-      // Ranks that compute without a word for longer than the others wait.
+      // A rank may compute for longer than the others wait.
       return {StrCat(restart.en,
                      "; if it ends in the same way, the rank may only be slow: set a "
                      "larger --bound, or a smaller --micro-batch"),
