@@ -59,7 +59,13 @@ std::string MetricsText(std::span<const MetricValue> metrics, std::string_view b
 }
 
 std::string EventLine(const ResumeRecord& resume) {
-  return StrCat("resumed after update ", resume.step, ", from checkpoint ", resume.generation);
+  // The micro-steps are those of the cluster that saved it: the loads of this one may be others.
+  const std::string inside =
+      resume.micro_step > 0
+          ? StrCat(" and ", Counted(resume.micro_step, "micro-step"), " of the next one")
+          : std::string();
+  return StrCat("resumed after update ", resume.step, inside, ", from checkpoint ",
+                resume.generation);
 }
 
 std::string EventLine(const RebalanceRecord& change) {

@@ -202,6 +202,7 @@ TEST_F(RunReporterTest, ResumeAndSaveAreEvents) {
     if (!reporter.ok()) return reporter.status();
     (*reporter)->Report(ResumeRecord{.generation = "step-000000000020-e000001",
                                      .step = 20,
+                                     .micro_step = 3,
                                      .samples_total = 20'000,
                                      .best = BestValue{"mae", 0.125, 16}});
     (*reporter)->Report(SaveRecord{.generation = "step-000000000020-e000002", .step = 20});
@@ -210,8 +211,10 @@ TEST_F(RunReporterTest, ResumeAndSaveAreEvents) {
     return (*reporter)->close_status();
   });
   EXPECT_EQ(child.exit, 0) << child.out;
-  EXPECT_THAT(child.out,
-              HasSubstr("resumed after update 20, from checkpoint step-000000000020-e000001\n"));
+  EXPECT_THAT(
+      child.out,
+      HasSubstr("resumed after update 20 and 3 micro-steps of the next one, from checkpoint "
+                "step-000000000020-e000001\n"));
   EXPECT_THAT(child.out,
               HasSubstr("stopped: 20 updates, 20000 samples; this attempt: 0 updates in 0:0"));
   std::vector<std::string> kinds;
