@@ -4,6 +4,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cpu/cpu_context.h"
+#include "daemon/device/cpu/onednn_api.h"
 
 namespace gaccd {
 namespace {
@@ -57,12 +58,12 @@ dnnl::primitive_attr OwnScratch() {
 
 Forward::primitive_desc ForwardDesc(const Descriptions& d, const dnnl::engine& engine) {
   const auto kind = dnnl::prop_kind::forward_training;
-  const Forward::desc desc = d.bias.get_size() > 0
-                                 ? Forward::desc(kind, kAlgorithm, d.x, d.weight, d.bias, d.y,
-                                                 d.stride, d.dilation, d.padding, d.padding)
-                                 : Forward::desc(kind, kAlgorithm, d.x, d.weight, d.y, d.stride,
-                                                 d.dilation, d.padding, d.padding);
-  return {desc, OwnScratch(), engine};
+  const auto describe = [&](const auto&... operands) {
+    return DescribeOperation<Forward>(engine, OwnScratch(), kind, kAlgorithm, operands..., d.stride,
+                                      d.dilation, d.padding, d.padding);
+  };
+  return d.bias.get_size() > 0 ? describe(d.x, d.weight, d.bias, d.y)
+                               : describe(d.x, d.weight, d.y);
 }
 
 // The forward description that oneDNN requires for a gradient, with the types as it computes them.
@@ -126,17 +127,17 @@ Status Convolution::Make(CpuContext& context, ConvolutionKind kind, const Convol
   }
   const Forward::primitive_desc hint = HintFor(spec, engine);
   if (kind == ConvolutionKind::kInputGradient) {
-    const BackwardData::primitive_desc desc(
-        {kAlgorithm, d.x, d.weight, d.y, d.stride, d.dilation, d.padding, d.padding}, OwnScratch(),
-        engine, hint);
+    const auto desc =
+        DescribeGradient<BackwardData>(engine, OwnScratch(), hint, kAlgorithm, d.x, d.weight, d.y,
+                                       d.stride, d.dilation, d.padding, d.padding);
     SetMain(desc, engine, BackwardData(desc));
     main_.args.insert(main_.args.end(),
                       {{DNNL_ARG_DIFF_DST, y_.get()}, {DNNL_ARG_DIFF_SRC, x_.get()}});
     return pack(desc.weights_desc());
   }
-  const BackwardWeights::primitive_desc desc(
-      {kAlgorithm, d.x, d.weight, d.y, d.stride, d.dilation, d.padding, d.padding}, OwnScratch(),
-      engine, hint);
+  const auto desc =
+      DescribeGradient<BackwardWeights>(engine, OwnScratch(), hint, kAlgorithm, d.x, d.weight, d.y,
+                                        d.stride, d.dilation, d.padding, d.padding);
   SetMain(desc, engine, BackwardWeights(desc));
   gradient_ = dnnl::memory(desc.diff_weights_desc(), engine, nullptr);
   plain_gradient_ = dnnl::memory(d.plain_weight, engine, nullptr);

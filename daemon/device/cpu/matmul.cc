@@ -2,6 +2,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cpu/cpu_context.h"
+#include "daemon/device/cpu/onednn_api.h"
 #include "daemon/device/cpu/packed_weights.h"
 
 namespace gaccd {
@@ -36,8 +37,10 @@ Result<Matmul> Matmul::Prepare(CpuContext& context, const MatmulSpec& spec) {
     const Desc b = spec.packed_b != nullptr ? Desc({spec.k, spec.n}, type, Tag::any) : plain_b;
     const Desc bias = MatrixDesc(1, spec.n, false);
     const Desc c = MatrixDesc(spec.m, spec.n, false, spec.bf16_c ? Type::bf16 : Type::f32);
-    const auto desc = spec.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
-    const dnnl::matmul::primitive_desc primitive_desc(desc, Attributes(spec), context.engine());
+    const auto describe = [&](const auto&... operands) {
+      return DescribeOperation<dnnl::matmul>(context.engine(), Attributes(spec), operands...);
+    };
+    const auto primitive_desc = spec.bias ? describe(a, b, bias, c) : describe(a, b, c);
 
     Matmul matmul;
     matmul.stream_ = context.stream();

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "daemon/device/cpu/cpu_context.h"
+#include "daemon/device/cpu/onednn_api.h"
 
 namespace gaccd {
 namespace {
@@ -19,7 +20,7 @@ PackedWeights::Packing PackedWeights::SelectPacking(const dnnl::memory::desc& pl
   using Desc = dnnl::memory::desc;
   using Tag = dnnl::memory::format_tag;
   using Type = dnnl::memory::data_type;
-  const auto dims = plain.dims();
+  const auto dims = Dimensions(plain);
   if (dims.size() != 2) return Packing::kReorder;
   if (dims[0] % 16 != 0 || dims[1] % 64 != 0) return Packing::kReorder;
   const bool transposed = plain == Desc(dims, Type::f32, Tag::ba);
@@ -47,8 +48,8 @@ Result<dnnl::memory> PackedWeights::Get(const float* plain, const dnnl::memory::
   entry.packing = SelectPacking(plain_desc, packed_desc);
   const bool transposed =
       entry.packing == Packing::kTransposed || entry.packing == Packing::kBf16Transposed;
-  entry.stored_rows = plain_desc.dims()[transposed ? 1 : 0];
-  entry.stored_columns = plain_desc.dims()[transposed ? 0 : 1];
+  entry.stored_rows = Dimensions(plain_desc)[transposed ? 1 : 0];
+  entry.stored_columns = Dimensions(plain_desc)[transposed ? 0 : 1];
   if (entry.packing == Packing::kReorder) {
     entry.reorder = dnnl::reorder(entry.plain, entry.packed);
     entry.args = {{DNNL_ARG_FROM, entry.plain.get()}, {DNNL_ARG_TO, entry.packed.get()}};

@@ -6,6 +6,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/device/cpu/cpu_context.h"
 #include "daemon/device/cpu/matmul.h"
+#include "daemon/device/cpu/onednn_api.h"
 #include "daemon/device/cpu/packed_weights.h"
 
 namespace gaccd {
@@ -148,7 +149,7 @@ Status WinogradConvolution::Make(CpuContext& context, const float* parameter) {
   const Desc sums({kWinogradPlanes, block, out_}, Type::f32, Tag::abc);
   dnnl::primitive_attr own_scratch;
   own_scratch.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  const dnnl::matmul::primitive_desc desc({pixels, kernels, sums}, own_scratch, engine);
+  const auto desc = DescribeOperation<dnnl::matmul>(engine, own_scratch, pixels, kernels, sums);
   product_ = dnnl::matmul(desc);
   pixels_memory_ = dnnl::memory(pixels, engine, nullptr);
   kernels_memory_ = dnnl::memory(kernels, engine, nullptr);
