@@ -17,10 +17,12 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "collectives/bootstrap/mpi_session.h"
 #include "daemon/config/flags.h"
 #include "daemon/rundir/run_folder.h"
 #include "daemon/telemetry/end_events.h"
@@ -59,15 +61,20 @@ std::string ProgramPath(const char* given) {
   return size > 0 ? std::string(path, static_cast<std::size_t>(size)) : std::string(given);
 }
 
+// More ranks than cores, not bound to them: two runs on one machine would share the same cores.
+// Waiting ranks yield their core. No ranks by ssh on hosts of a default hostfile.
+std::string MpirunOptions() {
+  const bool has_prrte = MpiVersionNumbers().loaded[0] >= 5;  // Open MPI
+  return StrCat("--allow-run-as-root --bind-to none --mca mpi_yield_when_idle 1 ",
+                has_prrte ? "--map-by :OVERSUBSCRIBE --prtemca prte_execute_quiet 1 "
+                            "--prtemca prte_default_hostfile none"
+                          : "--oversubscribe --quiet --mca plm isolated");
+}
+
 std::vector<std::string> CommandFor(std::int64_t ranks, char* const* argv) {
-  std::vector<std::string> words = {
-      "mpirun", "-n", std::to_string(ranks), "--quiet", "--oversubscribe", "--allow-run-as-root",
-      // Otherwise two runs on one machine would be bound to the same cores.
-      "--bind-to", "none",
-      // Does not start ranks on hosts of a default hostfile by ssh.
-      "--mca", "plm", "isolated",
-      // Waiting ranks yield their core.
-      "--mca", "mpi_yield_when_idle", "1", ProgramPath(argv[0])};
+  std::vector<std::string> words = {"mpirun", "-n", std::to_string(ranks)};
+  for (std::string& word : Split(MpirunOptions(), ' ')) words.push_back(std::move(word));
+  words.push_back(ProgramPath(argv[0]));
   for (char* const* one = argv + 1; *one != nullptr; ++one) words.emplace_back(*one);
   return words;
 }

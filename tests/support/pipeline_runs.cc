@@ -17,19 +17,20 @@ struct Whole {
   std::vector<float> on_cpus;  // parameters, of f32, if the run is on GPUs
 };
 
-const Whole& ReferenceRun(EngineCase test) {
+const Whole& ReferenceRun(const EngineCase& test) {
   static std::map<std::string, Whole> made;
   const auto [found, is_new] =
       made.try_emplace(StrCat(test.name, " ", test.ranks, " ", test.target, " ",
                               static_cast<int>(test.numerics.precision)));
   Whole& whole = found->second;
   if (!is_new) return whole;
-  test.shard = Sharding::kNone;
-  for (EngineRun& run : RunTestedRanks(test, WithGradients())) {
+  EngineCase unsharded = test;
+  unsharded.shard = Sharding::kNone;
+  for (EngineRun& run : RunTestedRanks(unsharded, WithGradients())) {
     if (whole.run.results.empty()) whole.run = std::move(run);
   }
   if (!OnGpus() || test.numerics.precision != Precision::kF32) return whole;
-  const auto on_cpus = RunCpuRanks(test);
+  const auto on_cpus = RunCpuRanks(unsharded);
   EXPECT_OK(on_cpus.front());
   if (on_cpus.front().ok()) whole.on_cpus = on_cpus.front()->parameters;
   return whole;
