@@ -115,8 +115,8 @@ int main(int argc, char** argv) {
     PrintError(status, RankPrefix(), {});
     return ExitCode(status);
   } catch (const std::exception& error) {  // from a library; gaccd throws none
-    std::fprintf(stderr, "gaccd: error (internal, exit 70): %s\n",
-                 gaccd::Printable(error.what()).c_str());
-    return static_cast<int>(ErrorKind::kInternal);
+    const Status status(ErrorKind::kInternal, error.what());
+    PrintError(status, RankPrefix(), {});
+    return ExitCode(status);
   }
 }

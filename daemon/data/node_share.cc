@@ -38,7 +38,8 @@ Status Allocate(int fd, std::size_t bytes, const std::string& path) {
             StrCat("'", path, "' needs ", bytes, " bytes, RLIMIT_FSIZE is ", limit.rlim_cur)};
   }
   // Allocates all pages now: a failure later would be a SIGBUS.
-  const int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+  int error = EINTR;  // at signals, until Linux 6.12 also at ignored ones
+  while (error == EINTR) error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
   errno = error;
   if (error != 0) return ErrnoStatus("no memory to unpack", path);
   (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);

@@ -88,8 +88,9 @@ struct RunReporter::Impl {
   // The attempt folder relative to the run folder as given by the user.
   [[nodiscard]] std::string AttemptDirAsGiven() const {
     const std::string_view given(options.run_dir);
-    return std::string(given.substr(0, given.find_last_not_of('/') + 1)) +
-           attempt_dir.substr(attempt_dir.rfind("/attempts/"));
+    // Without the name if `attempts` is a link to another folder.
+    const std::size_t name = std::min(attempt_dir.rfind("/attempts/"), attempt_dir.size());
+    return std::string(given.substr(0, given.find_last_not_of('/') + 1)) + attempt_dir.substr(name);
   }
 
   // The end of a run, in run_reporter_end.cc. Functions that write files may hang, so they are

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <functional>
 #include <new>
 #include <utility>
@@ -153,6 +154,8 @@ RankStatus TrainingRun::TrainWithinMemory() {
     return ready.status.ok() ? Train() : ready;
   } catch (const std::bad_alloc&) {
     return {NoMemory("the data, the model or their copies", 0), /*of_all=*/false};
+  } catch (const std::exception& error) {  // from a library; MpiSession would wait for other ranks
+    return {Status(ErrorKind::kInternal, error.what()), /*of_all=*/false};
   }
 }
 

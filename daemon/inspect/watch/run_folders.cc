@@ -173,7 +173,8 @@ std::vector<std::string> NotesOn(const std::vector<Attempt>& attempts,
     } else if (!one.has_events) {
       notes.push_back(StrCat("attempt ", one.name, " has no events"));
     }
-    if (IsLocal(one)) continue;  // some of these numbers are SLURM's
+    if (IsLocal(one)) continue;                                // some of these numbers are SLURM's
+    if (std::cmp_greater(one.number, kMaxAttempts)) continue;  // "20261130-copy" is of a user
     for (int number = 0; number < one.number; ++number)
       expected.insert(FormatAttemptName(number, one.job));
   }
