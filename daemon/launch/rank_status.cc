@@ -4,11 +4,14 @@
 #include <chrono>
 #include <thread>
 
+#include "collectives/base/thread.h"
+
 namespace gaccd {
 namespace {
 
 // The loss of a rank that others detect first is reported to this rank shortly after.
 constexpr std::chrono::milliseconds kReportDelay{300};
+constexpr std::chrono::milliseconds kForTheMessage{1'000};
 
 std::optional<CommFailure> FindFailure(const Session& session) {
   if (session.between_gpus) {
@@ -109,7 +112,9 @@ VerbOutcome ExitRank(RankStatus rank_status, Session& session, const ErrorPrinte
   const int code = static_cast<int>(rank_status.status.kind());
   rank_status.status =
       std::move(rank_status.status).WithContext(RankOnHost(comm.rank(), comm.topology().hosts));
-  print(rank_status.status);
+  // stderr may be a file on a file system that does not respond; the others wait for this rank's
+  // end.
+  (void)CallWithin(kForTheMessage, [print, status = rank_status.status] { print(status); });
   WaitForVerdictWriter(session);
   session.device_comm().Abort(code);
   return {std::move(rank_status.status), true};

@@ -187,11 +187,11 @@ void CrashHandler::Write(int signal, const MappedPlace& mapped) const {
   if (mapped.path != nullptr) line.Add("error (data, exit 65): ");
   line.Add(what.text());
   line.Add("\n");
-  WriteOut(STDERR_FILENO, line);
 
-  // SIGALRM ends the process if the file system does not respond.
+  // SIGALRM ends the process if a file system does not respond; stderr may be a file.
   ::signal(SIGALRM, SIG_DFL);
   ::alarm(kMaxSeconds);
+  WriteOut(STDERR_FILENO, line);
   const int file =
       ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode_);
   if (file < 0) {

@@ -13,7 +13,8 @@ namespace gaccd {
 
 class ExitTimer {
  public:
-  // `message` is written to stderr as one line. If no thread can be created there is no limit.
+  // `message` is written to stderr as one line, for which a second is left. If no thread can be
+  // created there is no limit.
   ExitTimer(std::chrono::milliseconds limit, int exit_code, std::string message);
   ~ExitTimer();
   ExitTimer(const ExitTimer&) = delete;

@@ -6,9 +6,11 @@
 #include <utility>
 #include <vector>
 
-// jpeglib.h must precede jerror.h.
-#include <jerror.h>
+// The error numbers of jerror.h depend on a version that jpeglib.h defines.
+// clang-format off
 #include <jpeglib.h>
+#include <jerror.h>
+// clang-format on
 
 #include "collectives/base/strings.h"
 #include "daemon/data/images/image.h"

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -68,6 +69,23 @@ TEST(ExitTimerTest, EndsTheProcessWithCodeAndMessage) {
         for (;;) pause();
       },
       ::testing::ExitedWithCode(69), "^the others \\\\x1b\\[2Jdid not come\n$");
+}
+
+TEST(ExitTimerTest, EndsTheProcessWhenNobodyReadsTheMessage) {
+  EXPECT_EXIT(
+      {
+        int ends[2];
+        ASSERT_EQ(pipe(ends), 0);
+        fcntl(ends[1], F_SETFL, O_NONBLOCK);
+        while (write(ends[1], "x", 1) == 1) {
+        }
+        fcntl(ends[1], F_SETFL, 0);
+        dup2(ends[1], STDERR_FILENO);
+        alarm(60);
+        const ExitTimer timer(std::chrono::milliseconds(50), 69, "the others did not come");
+        for (;;) pause();
+      },
+      ::testing::ExitedWithCode(69), "");
 }
 
 TEST(ExitTimerTest, DoesNothingWhenDestroyedInTime) {
