@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <system_error>
 
@@ -150,6 +151,28 @@ std::string ParentFolder(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
   return path.substr(0, std::max<std::size_t>(slash, 1));
+}
+
+std::string AbsolutePath(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path whole = fs::absolute(path, error);
+  if (error) return path;
+  fs::path plain;
+  for (const fs::path& part : whole) {
+    if (part == ".") continue;
+    if (part != "..") {
+      plain /= part;
+      continue;
+    }
+    if (fs::is_symlink(plain, error)) {
+      fs::path target = fs::canonical(plain, error);
+      if (error) return whole;
+      plain = std::move(target);
+    }
+    plain = plain.parent_path();
+  }
+  return plain;
 }
 
 std::string FolderName(const std::string& path) {

@@ -87,6 +87,10 @@ Status SyncFolder(const std::string& path);
 // The folder that contains `path`: "." for a bare name.
 [[nodiscard]] std::string ParentFolder(const std::string& path);
 
+// The absolute path of a file that need not exist, without "." and "..". A link that is followed by
+// ".." is replaced by its target, as otherwise another file would be meant; other links stay.
+[[nodiscard]] std::string AbsolutePath(const std::string& path);
+
 // The name of the folder `path`, also if `path` is "." or a link.
 [[nodiscard]] std::string FolderName(const std::string& path);
 

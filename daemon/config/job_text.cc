@@ -197,10 +197,12 @@ bool HasFile(const std::string& path) {
   return files.ok() && !files->empty();
 }
 
-std::string AbsolutePath(const std::string& path, const std::string& folder) {
+// The absolute path of the file in the current folder, or else in `folder`; `path` if there is
+// none.
+std::string LocateFile(const std::string& path, const std::string& folder) {
   for (const std::string& place : {std::string("."), folder}) {
     const std::filesystem::path here = std::filesystem::path(place) / path;
-    if (!place.empty() && HasFile(here)) return std::filesystem::absolute(here).lexically_normal();
+    if (!place.empty() && HasFile(here)) return AbsolutePath(here.string());
   }
   return path;
 }
@@ -288,7 +290,7 @@ Result<Job> OverlayFlags(Job job, const Flags& flags) {
 
 Job WithAbsolutePaths(const Job& job) {
   proto::Job message = ToProto(job);
-  ChangePaths(message, [&](const std::string& path) { return AbsolutePath(path, job.folder); });
+  ChangePaths(message, [&](const std::string& path) { return LocateFile(path, job.folder); });
   return {FromProto(message), job.folder, job.given};
 }
 

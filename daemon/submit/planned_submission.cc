@@ -185,8 +185,6 @@ Result<std::string> PlanRuns(const Flags& flags, const PlannedSubmission& submis
 
 }  // namespace
 
-std::string AbsolutePath(const std::string& path) { return fs::absolute(path).lexically_normal(); }
-
 std::vector<std::string> PlannedSubmission::RunFolders() const {
   if (tasks.empty()) return {folder};
   std::vector<std::string> folders;

@@ -34,7 +34,4 @@ using PlannedRunCheck = std::function<Status(const Job& job, const Plan& plan)>;
 [[nodiscard]] Result<PlannedSubmission> PlanSubmission(const Flags& flags,
                                                        const PlannedRunCheck& check);
 
-// Relative to the current folder, without . and .. in it.
-[[nodiscard]] std::string AbsolutePath(const std::string& path);
-
 }  // namespace gaccd

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <variant>
 
@@ -492,6 +493,30 @@ TEST(JobTextTest, NamesAndQuotesWrongValues) {
 TEST(JobTextTest, SkipsByteOrderMark) {
   const auto job = ParseJobText(StrCat("\xEF\xBB\xBF", kMinimal), "job.txtpb");
   EXPECT_EQ(job->name, "line");
+}
+
+TEST(JobTextTest, FilesNextToLinkedFolderKeepTheirPlace) {
+  namespace fs = std::filesystem;
+  const TempFolder dir;
+  for (const char* folder : {"team/jobs", "team/data", "mine/data"}) {
+    ASSERT_OK(MakeFolders(dir.Path(folder), 0700));
+  }
+  fs::create_directory_symlink("../team/jobs", dir.Path("mine/jobs"));
+  for (const char* file : {"team/data/a.csv", "mine/data/a.csv"}) (void)dir.Write(file, "");
+  Job job;
+  job.folder = dir.Path("mine/jobs");
+  const auto located = [&](const std::string& path) {
+    job.data.train = CsvSpec{.path = path};
+    return std::get<CsvSpec>(WithAbsolutePaths(job).data.train).path;
+  };
+  EXPECT_EQ(located("../data/a.csv"), fs::canonical(dir.Path("team/data/a.csv")));
+  EXPECT_EQ(located("../data/*.csv"), fs::canonical(dir.Path("team/data")) / "*.csv");
+  EXPECT_EQ(located("./.././jobs/../data/a.csv"), fs::canonical(dir.Path("team/data/a.csv")));
+  (void)dir.Write("team/jobs/b.csv", "");
+  EXPECT_EQ(located("./b.csv"), dir.Path("mine/jobs/b.csv")) << "a link that no .. follows stays";
+  job.folder = dir.Path("team/jobs");
+  EXPECT_EQ(located("../data//./a.csv"), dir.Path("team/data/a.csv"));
+  EXPECT_EQ(located("../../mine/data/a.csv"), dir.Path("mine/data/a.csv"));
 }
 
 TEST(JobTextTest, LoadsFiles) {

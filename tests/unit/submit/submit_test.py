@@ -251,6 +251,13 @@ class Submit(unittest.TestCase):
         self.assertEqual(self.submit("--run=r", "--dry-run", "--rounding=floor", "--target-batch=96",
                                      "--micro-batch=16").stderr, "")
 
+    def test_a_run_folder_next_to_a_linked_one_is_where_training_puts_it(self):
+        (self.dir / "there" / "sub").mkdir(parents=True)
+        (self.dir / "link").symlink_to("there/sub")
+        for path in ("link/../runs/r", "link/../runs/r/"):
+            script = self.submit(f"--run-dir={path}", "--dry-run").stdout
+            self.assertIn("/there/runs/r/slurm-%j.out", script)
+
     def test_a_dry_run_and_a_test_write_nothing(self):
         script = self.submit("--run=r", "--dry-run").stdout
         self.assertTrue(script.startswith("#!/bin/bash\n"))
