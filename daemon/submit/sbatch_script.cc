@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <map>
 #include <set>
 #include <sstream>
@@ -34,7 +35,8 @@ std::string Directive(std::string_view name, std::string_view value) {
   return value.empty() ? std::string() : StrCat("#SBATCH --", name, "=", SbatchWord(value), "\n");
 }
 
-std::string Directives(const SbatchScript& script) {
+// Without more_flags.
+std::string OwnDirectives(const SbatchScript& script) {
   const bool array = !script.tasks.empty();
   std::string text = Directive("job-name", script.job_name);
   text += Directive("nodes", StrCat(script.nodes));
@@ -56,6 +58,11 @@ std::string Directives(const SbatchScript& script) {
       "output", WithoutPatterns(script.folder) + (array ? "/slurm-%A_%a.out" : "/slurm-%j.out"));
   text += StrCat("# ", script.lead_reason, "\n");
   if (script.lead_s > 0) text += Directive("signal", StrCat(script.signal, "@", script.lead_s));
+  return text;
+}
+
+std::string Directives(const SbatchScript& script) {
+  std::string text = OwnDirectives(script);
   if (script.more_flags.empty()) return text;
   text += "#SBATCH";
   for (const std::string& word : script.more_flags) text += " " + SbatchWord(word);
@@ -132,8 +139,10 @@ std::vector<std::string> OverridingVariables(const SbatchScript& script) {
       {"requeue", {"REQUEUE", "NO_REQUEUE"}},
       {"no-requeue", {"REQUEUE", "NO_REQUEUE"}}};
   std::vector<std::string> names;
-  std::istringstream words(Directives(script));
-  for (std::string word; words >> word;) {
+  std::istringstream own(OwnDirectives(script));
+  std::vector<std::string> words{std::istream_iterator<std::string>(own), {}};
+  words.insert(words.end(), script.more_flags.begin(), script.more_flags.end());
+  for (const std::string& word : words) {
     if (!word.starts_with('-') || word.size() < 2) continue;
     std::string option = word[1] == '-' ? word.substr(2, word.find('=') - 2) : word.substr(0, 2);
     if (const auto other = kOthers.find(option); other != kOthers.end()) {

@@ -81,6 +81,17 @@ TEST(SbatchScript, ArrayTaskSelectsItsRun) {
   }
 }
 
+TEST(SbatchScript, VariablesDoNotOverrideQuotedFlags) {
+  SbatchScript script = SmallScript();
+  const auto own = OverridingVariables(script);
+  script.more_flags = {"--constraint=a100&ib", "-p", "long short", "--comment=a --reservation=b",
+                       "-Jx y"};
+  auto more = OverridingVariables(script);
+  more.erase(more.begin(), more.begin() + std::ssize(own));
+  EXPECT_THAT(more, ElementsAre("SBATCH_CONSTRAINT", "SBATCH_PARTITION", "SBATCH_COMMENT",
+                                "SBATCH_JOB_NAME"));
+}
+
 // What the parser of sbatch (22.05) makes of it: quotes group, a backslash takes the next
 // character, and it looks for the names of components in the unexpanded line.
 TEST(SbatchWord, IsOneDirectiveWord) {

@@ -381,6 +381,8 @@ class Submit(unittest.TestCase):
         self.assertNotIn("SBATCH_", "\n".join(self.log("variables")))
         self.submit("--run=c", "--device=cpu", **gpus)
         self.assertIn("SBATCH_CLUSTERS=other", self.log("variables"), "the script names no cluster")
+        self.submit("--run=q", "--", "--constraint=a100&ib", SBATCH_CONSTRAINT="cpu")
+        self.assertNotIn("SBATCH_CONSTRAINT=cpu", self.log("variables"), "a flag in quotes")
         self.submit("--run=s", **user)
         self.assertIn("SBATCH_PARTITION=long", self.log("variables"), "the script has no partition")
 
