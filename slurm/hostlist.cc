@@ -227,4 +227,11 @@ std::string CompressHostlist(const std::vector<std::string>& hosts) {
   return text;
 }
 
+bool IsSameHost(std::string_view a, std::string_view b) {
+  const auto dot_a = a.find('.');
+  const auto dot_b = b.find('.');
+  const bool one_has_none = dot_a == std::string_view::npos || dot_b == std::string_view::npos;
+  return a == b || (one_has_none && a.substr(0, dot_a) == b.substr(0, dot_b));
+}
+
 }  // namespace gaccd

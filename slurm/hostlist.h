@@ -26,4 +26,8 @@ inline constexpr std::size_t kMaxHosts = 65'536;
 // Joins names that differ only in a number at the end: "n[1-30],login". Sorted, without duplicates.
 [[nodiscard]] std::string CompressHostlist(const std::vector<std::string>& hosts);
 
+// Whether both are names of one host. SLURM's names usually have no domain; the hosts' own names
+// may have one. Names with different domains are different hosts.
+[[nodiscard]] bool IsSameHost(std::string_view a, std::string_view b);
+
 }  // namespace gaccd

@@ -29,15 +29,6 @@ std::size_t FindItemEnd(std::string_view text, std::size_t at) {
   return at;
 }
 
-// SLURM's names usually have no domain; the hosts' own names may have one. Names with different
-// domains are different hosts.
-bool IsSameHost(std::string_view a, std::string_view b) {
-  const auto dot_a = a.find('.');
-  const auto dot_b = b.find('.');
-  const bool one_has_none = dot_a == std::string_view::npos || dot_b == std::string_view::npos;
-  return a == b || (one_has_none && a.substr(0, dot_a) == b.substr(0, dot_b));
-}
-
 // The only host of a run that matches `name`. kConfig: none or more than one does.
 Result<std::string_view> FindHost(std::string_view name, const std::set<std::string_view>& hosts) {
   if (const auto exact = hosts.find(name); exact != hosts.end()) return *exact;

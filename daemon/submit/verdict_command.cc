@@ -25,18 +25,18 @@
 namespace gaccd {
 namespace {
 
-std::string_view ShortName(std::string_view host) { return host.substr(0, host.find('.')); }
-
 // SLURM's names of these hosts: a host named n3.cluster.example may be n3 in SLURM, and --exclude
-// only accepts that.
+// only accepts that. Without a host that may be one of several nodes.
 std::string SlurmNames(const std::string& hosts, const std::string& nodelist) {
   const auto nodes = ExpandHostlist(nodelist);
   if (!nodes.ok()) return hosts;
   std::string names;
   for (const std::string& host : Split(hosts, ',')) {
-    const auto node = std::find_if(nodes->begin(), nodes->end(), [&](const std::string& one) {
-      return ShortName(one) == ShortName(host);
-    });
+    const auto is_host = [&](const std::string& node) { return IsSameHost(node, host); };
+    auto node = std::ranges::find(*nodes, host);
+    if (node == nodes->end() && std::ranges::count_if(*nodes, is_host) == 1) {
+      node = std::ranges::find_if(*nodes, is_host);
+    }
     if (node != nodes->end()) names += StrCat(names.empty() ? "" : ",", *node);
   }
   return names;

@@ -336,6 +336,8 @@ TEST_F(VerdictCommand, NamesSuspectsByNodeName) {
       R"({"verdict":"requeue","exit":69,"reason":"x","suspect_hosts":"n03.a.example,n1,login"})");
   EXPECT_EQ(Run(dir, 69, "n[01-04],n1.b.example"), "requeue\nx\n--exclude=n03,n1.b.example\n");
   EXPECT_EQ(Run(dir, 69, "m[1-4]"), "requeue\nx\n") << "none is a node of the job";
+  EXPECT_EQ(Run(dir, 69, "n1.a.example,n1.b.example"), "requeue\nx\n") << "n1 may be either";
+  EXPECT_EQ(Run(dir, 69, "n1.a.example,n1,n03.b.example"), "requeue\nx\n--exclude=n1\n");
   EXPECT_EQ(Run(dir, 69, "n["), "requeue\nx\n--exclude=n03.a.example,n1,login\n");
 }
 
