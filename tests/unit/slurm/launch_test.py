@@ -263,6 +263,14 @@ class Launch(WithStandIns):
         self.assertIn("SLURM_JOB_END_TIME=1795168800", self.log("env"))
         self.launch(END="2026-11-20T10:00:00", TZ="UTC", SLURM_TIME_FORMAT="%H:%M")
         self.assertIn("SLURM_JOB_END_TIME=1795168800", self.log("env"))
+        # 02:30 in summer; an hour later it is 02:30 again. scontrol prints the local time, as date does.
+        stand_in = self.dir / "bin" / "scontrol"
+        stand_in.write_text(SCONTROL.replace("  printf '   EndTime", '  END=$(date -d "@$AT" +%FT%T)\n'
+                                             "  printf '   EndTime"))
+        for at in ("1792888200", "1792891800"):
+            self.launch(AT=at, TZ="CET-1CEST,M3.5.0,M10.5.0/3")
+            self.assertIn(f"SLURM_JOB_END_TIME={at}", self.log("env"))
+        stand_in.write_text(SCONTROL)
         self.launch(END="2026-11-20T10:00:00", SLURM_JOB_END_TIME="17")
         self.assertIn("SLURM_JOB_END_TIME=17", self.log("env"))
         self.launch()
