@@ -294,6 +294,17 @@ Job WithAbsolutePaths(const Job& job) {
   return {FromProto(message), job.folder, job.given};
 }
 
+std::string WithAbsolutePath(const std::string& setting, const std::string& folder) {
+  const std::size_t end = setting.find('=');
+  if (end == std::string::npos) return setting;
+  const std::string field = setting.substr(0, end);
+  std::string value = setting.substr(end + 1);
+  proto::Job any;
+  if (!SetField(any, field, value, ListElement::kAny).ok()) return setting;
+  ChangePaths(any, [&](const std::string& path) { return value = LocateFile(path, folder); });
+  return StrCat(field, "=", value);
+}
+
 std::vector<std::string> MissingFiles(const Job& job) {
   std::vector<std::string> missing;
   proto::Job message = ToProto(job);

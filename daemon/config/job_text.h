@@ -37,6 +37,8 @@ namespace gaccd {
 // The job with absolute data paths: relative paths are resolved in the current folder or else in
 // the job's folder. A path that does not exist is not changed.
 [[nodiscard]] Job WithAbsolutePaths(const Job& job);
+// The same for the path in "FIELD=VALUE" of --set; other settings are not changed.
+[[nodiscard]] std::string WithAbsolutePath(const std::string& setting, const std::string& folder);
 
 // Data paths that exist neither in the current folder nor in the job's.
 [[nodiscard]] std::vector<std::string> MissingFiles(const Job& job);

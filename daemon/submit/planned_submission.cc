@@ -90,6 +90,14 @@ Result<std::string> WorkFolder() {
                                        ": was it removed? Change to another folder (cd)"));
 }
 
+// As WithAbsolutePaths(), in the values of --set.
+void UseAbsolutePaths(const std::string& folder, std::vector<std::string>& train_arguments) {
+  for (std::size_t i = 1; i < train_arguments.size(); ++i) {
+    std::string& word = train_arguments[i];
+    if (train_arguments[i - 1] == "--set") word = WithAbsolutePath(word, folder);
+  }
+}
+
 Result<PlannedSubmission> MakeSubmission(const Flags& flags) {
   if (!flags.run && !flags.run_dir) return Usage("submit needs --run=NAME or --run-dir=DIR");
   PlannedSubmission submission{.name = flags.run.value_or("")};
@@ -114,6 +122,11 @@ Result<PlannedSubmission> MakeSubmission(const Flags& flags) {
   }
   GACCD_ASSIGN_OR_RETURN(submission.tasks, MakeSweep(flags.sweep));
   GACCD_ASSIGN_OR_RETURN(submission.job, LoadJob(*flags.job));
+  submission.train_arguments = flags.train_arguments;
+  UseAbsolutePaths(submission.job.folder, submission.train_arguments);
+  for (SweepTask& task : submission.tasks) {
+    UseAbsolutePaths(submission.job.folder, task.train_arguments);
+  }
   return submission;
 }
 

@@ -20,7 +20,9 @@ struct PlannedSubmission {
   std::string folder;
   std::vector<SweepTask> tasks;  // of a sweep; empty: one run in `folder`
   Job job;                       // from the job text, without the flags
-  std::string plan;              // one line for users; for a sweep: the plan of its first run
+  // For `gaccd train`, as in Flags, with absolute paths: a copy of the job is in the run folder.
+  std::vector<std::string> train_arguments;
+  std::string plan;  // one line for users; for a sweep: the plan of its first run
 
   [[nodiscard]] std::vector<std::string> RunFolders() const;
 };

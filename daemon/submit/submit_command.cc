@@ -201,7 +201,7 @@ Result<SbatchScript> MakeScript(const Flags& flags, const PlannedSubmission& sub
     script.expedite = rules->may_expedite;
     script.requeue_note = rules->Text();
   }
-  script.train_arguments = flags.train_arguments;
+  script.train_arguments = submission.train_arguments;
   script.chain = flags.chain > 1;
   script.tasks = submission.tasks;
   GACCD_RETURN_IF_ERROR(LogStartProblems(flags, submission, site, script.gpus));

@@ -470,6 +470,17 @@ class Submit(unittest.TestCase):
         job.write_text(JOB.read_text().split("data {")[0] +
                        'data { train { npy { features: "x.npy" targets: "none.npy" } } }\n'
                        'batch { target: 64 micro: 4 }\noptimizer { lr: 0.1 sgd {} }\nepochs: 1\n')
+        for name in ("y.npy", "z.npy"):
+            self.array(self.dir / "jobs" / name, (100, 1))
+        (self.dir / "here.npy").touch()
+        data = "data.train.npy.targets="
+        script = self.submit(f"--job={job}", "--run=r", "--set", f"{data}y.npy", "--set", "name=y.npy").stdout
+        quoted = str(job.parent).replace("'", "'\\''")
+        self.assertIn(f"--set '{data}{quoted}/y.npy' --set name=y.npy", script)
+        script = self.submit(f"--job={job}", "--run=a", "--dry-run", "--array", "--set", f"{data}y.npy,z.npy").stdout
+        for task, name in enumerate(("y.npy", "z.npy")):
+            self.assertIn(f"{task}) run={task}-{data}{name} values=(--set '{data}{quoted}/{name}')", script)
+        self.assertIn(f"--set {data}none.npy", self.submit(f"--job={job}", "--run=n", "--dry-run", "--set", f"{data}none.npy").stdout)
         self.submit(f"--job={job}", "--run=r")
         text = (self.runs / "r" / "submit.txtpb").read_text()
         self.assertIn(f'features: "{job.parent}/x.npy"'.replace("'", "\\'"), text)
