@@ -39,17 +39,17 @@ std::string SizeAndTime(const struct stat& info) {
 
 // Read by signal handlers while other threads change it: `begin` is set last and cleared first.
 struct Known {
-  std::atomic<bool> taken{false};
   std::atomic<const std::byte*> begin{nullptr};
   std::atomic<std::size_t> bytes{0};
   std::array<char, 512> path{};
 };
 std::array<Known, kMaxKnown> known_files;
+std::array<std::atomic<bool>, kMaxKnown> taken;  // apart, as it is searched for a free entry
 
 int RegisterFile(const void* data, std::size_t bytes, const std::string& path) {
   for (std::size_t i = 0; i < known_files.size(); ++i) {
+    if (taken[i].load(std::memory_order_relaxed) || taken[i].exchange(true)) continue;
     Known& known = known_files[i];
-    if (known.taken.exchange(true)) continue;
     const std::size_t length = std::min(path.size(), known.path.size() - 1);
     for (std::size_t c = 0; c < length; ++c) {
       const bool plain = path[c] >= ' ' && path[c] <= '~' && path[c] != '"' && path[c] != '\\';
@@ -65,9 +65,8 @@ int RegisterFile(const void* data, std::size_t bytes, const std::string& path) {
 
 void UnregisterFile(int number) {
   if (number < 0) return;
-  Known& known = known_files[static_cast<std::size_t>(number)];
-  known.begin = nullptr;
-  known.taken = false;
+  known_files[static_cast<std::size_t>(number)].begin = nullptr;
+  taken[static_cast<std::size_t>(number)] = false;
 }
 
 }  // namespace

@@ -48,8 +48,8 @@ struct MappedPlace {
   std::int64_t byte = 0;       // from the start of the file
 };
 // For signal handlers: neither allocates nor locks. Covers at most kMaxKnown files mapped at a
-// time.
-inline constexpr std::size_t kMaxKnown = 32;
+// time: the shards of a large data set stay mapped.
+inline constexpr std::size_t kMaxKnown = 16384;
 [[nodiscard]] MappedPlace FindMapped(const void* address);
 
 }  // namespace gaccd

@@ -15,8 +15,10 @@
 #include <functional>
 #include <thread>
 
+#include "collectives/base/strings.h"
 #include "collectives/base/thread.h"
 #include "daemon/data/mapped_file.h"
+#include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/telemetry/json.h"
 
@@ -116,6 +118,25 @@ TEST_F(CrashHandlerTest, NamesMissingMappedFile) {
   EXPECT_THAT(Content(messages),
               testing::AllOf(testing::StartsWith("gaccd: rank 17 on n3: error (data, exit 65): "),
                              testing::HasSubstr("/data ?x?', byte 50000;")));
+}
+
+TEST(FindMapped, KnowsAllShardsOfLargeDataSet) {
+  constexpr std::int64_t kFiles = 500;
+  const TempFolder dir;
+  std::vector<std::shared_ptr<const MappedFile>> files;
+  for (std::int64_t i = 0; i < kFiles; ++i) {
+    const std::string path = dir.Write(StrCat(i), "0123456789");
+    files.push_back(ValueOrThrow(MappedFile::Open(path)));
+  }
+  for (const auto& file : files) {
+    const MappedPlace place = FindMapped(file->bytes().data() + 5);
+    ASSERT_NE(place.path, nullptr) << &file - files.data();
+    EXPECT_EQ(place.path, dir.Path(StrCat(&file - files.data())));
+    EXPECT_EQ(place.byte, 5);
+  }
+  const std::byte* const gone = files[40]->bytes().data();
+  files[40].reset();
+  EXPECT_EQ(FindMapped(gone).path, nullptr);
 }
 
 // Both at once: the second one waits until the record is written.
