@@ -130,10 +130,11 @@ namespace {
 constexpr std::chrono::seconds kPatience{10};
 constexpr std::size_t kMaxIds = 1000;  // of one command line
 
+// Such as the ids "18_3", and "40+1" in a heterogeneous job.
 bool IsPlain(const std::string& text) {
   return std::ranges::all_of(text, [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-           std::string_view("_-:()[],.").find(c) != std::string_view::npos;
+           std::string_view("_-:()[],.+").find(c) != std::string_view::npos;
   });
 }
 

@@ -58,7 +58,7 @@ TEST(JobStates, AreReadFromSqueue) {
   ParseSqueue(
       "17|17|PENDING|Resources\n20|18_3|RUNNING|None\n19|18_[4-9%2]|PENDING|JobArrayTaskLimit\n"
       "slurm_load_jobs error: x\n21|21|PEND\x1b[2JING|x\n|22|PENDING|x\n"
-      "34|34|PENDING|job requeued in held state\n",
+      "34|34|PENDING|job requeued in held state\n40|40+0|PENDING|Priority\n",
       &jobs);
   EXPECT_EQ(jobs["17"].state, "PENDING");
   EXPECT_EQ(jobs["17"].reason, "Resources");
@@ -68,6 +68,7 @@ TEST(JobStates, AreReadFromSqueue) {
   EXPECT_FALSE(jobs.contains("21"));
   EXPECT_FALSE(jobs.contains("22"));
   EXPECT_EQ(jobs["34"].reason, "job_requeued_in_held_state");
+  EXPECT_EQ(jobs["40"].state, "PENDING") << "a component of a heterogeneous job";
 }
 
 TEST(JobStates, AreReadFromSacct) {
