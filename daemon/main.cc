@@ -22,6 +22,7 @@
 #include "daemon/config/flags.h"
 #include "daemon/verbs/local_ranks.h"
 #include "daemon/verbs/verbs.h"
+#include "slurm/environment.h"
 
 namespace {
 
@@ -105,6 +106,7 @@ int Run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   OpenStandardDescriptors();
+  gaccd::UnsetReservedStep();
   google::protobuf::SetLogHandler(nullptr);  // our own errors report damaged files
   std::signal(SIGCHLD, SIG_DFL);  // if the caller ignores it, exit codes of children are lost
   std::signal(SIGPIPE, SIG_IGN);  // if a reader exits, the write fails, see PrintOut

@@ -1,8 +1,12 @@
 #include "slurm/environment.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
@@ -143,6 +147,18 @@ Result<SlurmEnvironment> SlurmEnvironment::Read(const Environment& environment) 
   }
   GACCD_RETURN_IF_ERROR(reader.status());
   return env;
+}
+
+void UnsetReservedStep() {
+  const auto step = ToCount(ProcessEnvironment()("SLURM_STEP_ID").value_or(""));
+  if (!step || *step < kFirstReservedStep) return;
+  std::vector<std::string> names;
+  for (char** one = environ; *one != nullptr; ++one) {
+    const std::string_view variable = *one;
+    if (variable.starts_with("SLURM_STEP"))
+      names.emplace_back(variable.substr(0, variable.find('=')));
+  }
+  for (const std::string& name : names) ::unsetenv(name.c_str());
 }
 
 Status CheckNodes(std::optional<std::int64_t> flag_nodes,

@@ -56,6 +56,10 @@ struct SlurmEnvironment {
   [[nodiscard]] bool in_step() const { return step_id.has_value(); }
 };
 
+// Removes the SLURM_STEP* of a step that srun did not start, as of salloc's shell, from the
+// environment of this process, which is no rank. REQUIRES: there is one thread.
+void UnsetReservedStep();
+
 // Checks --nodes and --gpus-per-node (empty: not set) against the job: one rank drives one GPU, so
 // gpus_per_node must equal the tasks on every node. kConfig with the flag, both values and the
 // variable. Always OK outside a job.

@@ -497,6 +497,17 @@ class BadInputTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("x 8 GPUs (default)", done.stdout)
 
+    def test_the_shell_of_salloc_is_no_rank(self):
+        # As with LaunchParameters=use_interactive_step.
+        shell = {"SLURM_JOB_ID": "8", "SLURM_STEP_ID": "4294967290", "SLURM_STEPID": "4294967290", "SLURM_PROCID": "0",
+                 "SLURM_STEP_NUM_TASKS": "1", "SLURM_NTASKS": "8"}
+        self.assertEqual(run("--nodes=2", "--target-batch=64", **shell).returncode, 0)
+        self.assertEqual(run(**shell).stdout, run("help").stdout)
+        job = pathlib.Path(__file__).resolve().parents[3] / "slurm" / "examples" / "linear.txtpb"
+        text = self.check(78, "config", "MPI has 1 rank but SLURM_NTASKS=8", "train", f"--job={job}", "--target-batch=64",
+                          "--max-updates=1", **shell)
+        self.assertNotIn("rank 0 on ", text)
+
     def test_a_rank_prints_its_rank_and_host(self):
         text = self.check(64, "usage", "--nodes=0", "--nodes=0", SLURM_STEP_ID="0",
                           SLURM_PROCID="17")
