@@ -1,5 +1,6 @@
 #include "daemon/inspect/export/text_sink.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -14,6 +15,11 @@ Result<TextSink> TextSink::Open(const std::string& out, unsigned mode) {
   if (out.empty()) return sink;
   GACCD_ASSIGN_OR_RETURN(sink.path_, OutputTarget(out));
   GACCD_ASSIGN_OR_RETURN(sink.file_, CreateTemporary(sink.path_, mode));
+  // Not for the user only: the umask must not make it so.
+  const bool shared = mode != kFileMode;
+  if (shared && ::fchmod(sink.file_->file.get(), mode) != 0) {
+    return ErrnoStatus("cannot make readable for all", sink.path_);
+  }
   return sink;
 }
 

@@ -485,10 +485,12 @@ TEST_F(ExportTest, WritesMetricsFileAtomically) {
   const std::string out = run_.Path("gaccd.prom");
   const ExportRequest request{
       .folder = run_.path(), .format = ExportFormat::kPrometheus, .out = out};
-  ASSERT_TRUE(RunExportCommand(request).ok());
+  const mode_t mask = ::umask(077);
+  EXPECT_OK(RunExportCommand(request));
+  ::umask(mask);
   struct stat info {};
   ASSERT_EQ(::stat(out.c_str(), &info), 0);
-  EXPECT_EQ(info.st_mode & 0444, 0444) << "the collector is another user";
+  EXPECT_EQ(info.st_mode & 0777, 0644) << "the collector is another user";
   const std::string before = *ReadStart(out, 1 << 20);
   EXPECT_THAT(RunExportCommand({.folder = run_.Path("none"), .format = request.format, .out = out}),
               HasKind(ErrorKind::kIo));
