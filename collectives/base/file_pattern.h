@@ -9,8 +9,9 @@
 
 namespace gaccd {
 
+// Whether the file name has a '*'. One in the name of a folder is a part of that name.
 [[nodiscard]] inline bool IsPattern(std::string_view path) {
-  return path.find('*') != std::string_view::npos;
+  return path.find('*', path.rfind('/') + 1) != std::string_view::npos;
 }
 
 // The paths of the matching files, keyed by the text that matches the first '*'; empty if there is

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collectives/base/file_pattern.h"
+#include "collectives/base/files.h"
 #include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
 
@@ -129,16 +130,27 @@ class JoinedDataset final : public Dataset {
 // Files by the text that the '*' matches.
 using Matches = std::map<std::string, std::string>;
 
+// Whether the name of a folder has a '*' and there is no such folder.
+bool HasPatternInFolder(const std::string& path, const std::string& folder) {
+  const std::string parent = ParentFolder(path);
+  if (parent.find('*') == std::string::npos || IsFolder(parent)) return false;
+  return folder.empty() || path.starts_with('/') || !IsFolder(StrCat(folder, "/", parent));
+}
+
 }  // namespace
 
+bool NamesFiles(const std::string& path, const std::string& folder) {
+  return IsPattern(path) || HasPatternInFolder(path, folder);
+}
+
 Result<Matches> MatchFiles(const std::string& pattern, const std::string& folder) {
-  const std::size_t star = pattern.find('*');
-  const auto stars = std::ranges::count(pattern, '*');
-  if (stars != 1 || pattern.find('/', star) != std::string::npos) {
+  const auto stars = std::ranges::count(pattern.substr(pattern.rfind('/') + 1), '*');
+  const bool in_folder = HasPatternInFolder(pattern, folder);
+  if (stars != 1 || in_folder) {
     return Status(ErrorKind::kConfig,
                   StrCat("'", pattern, "': expected one '*', in the name of the file, in every ",
                          "path of this source or in none, found ",
-                         stars == 1 ? "it in the name of a folder" : StrCat(stars)));
+                         in_folder ? "it in the name of a folder" : StrCat(stars)));
   }
   GACCD_ASSIGN_OR_RETURN(Matches here, Glob(pattern));
   if (!here.empty()) return here;
@@ -157,7 +169,7 @@ Result<std::vector<SourceSpec>> ExpandPatterns(const SourceSpec& source,
                                                const std::string& folder) {
   SourceSpec pattern_source = source;
   const std::vector<std::string*> patterns = ListPaths(pattern_source);
-  const auto is_pattern = [](const std::string* path) { return IsPattern(*path); };
+  const auto is_pattern = [&](const std::string* path) { return NamesFiles(*path, folder); };
   if (std::ranges::none_of(patterns, is_pattern)) return std::vector{source};
   std::vector<Matches> matches;
   for (const std::string* pattern : patterns) {

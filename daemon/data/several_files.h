@@ -22,6 +22,10 @@ namespace gaccd {
 // with one; kData, with the missing file, if the paths match different texts.
 Result<std::vector<SourceSpec>> ExpandPatterns(const SourceSpec& source, const std::string& folder);
 
+// Whether it is such a path: its file name has a '*'. A '*' in the name of a folder is part of it
+// if there is such a folder; otherwise the path counts as well, so that MatchFiles() refuses it.
+[[nodiscard]] bool NamesFiles(const std::string& path, const std::string& folder);
+
 // The files that match one such path, by matched text; at least one. Errors as above.
 Result<std::map<std::string, std::string>> MatchFiles(const std::string& pattern,
                                                       const std::string& folder);

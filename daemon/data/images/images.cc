@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/base/file_pattern.h"
 #include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/bad_records.h"
@@ -51,7 +50,7 @@ std::string FoldersText(const std::vector<std::string>& names) {
 // Files by the text for the '*', or one.
 Result<std::map<std::string, std::string>> FindFiles(const std::string& path,
                                                      const OpenContext& opening) {
-  if (IsPattern(path)) return MatchFiles(path, opening.folder);
+  if (NamesFiles(path, opening.folder)) return MatchFiles(path, opening.folder);
   GACCD_ASSIGN_OR_RETURN(std::string found, opening.Locate(path));
   return std::map<std::string, std::string>{{"", std::move(found)}};
 }
@@ -98,7 +97,7 @@ Result<ImageShards> OpenArrays(const ImagesSpec& source, const OpenContext& open
 Result<ImageShards> FindImageFiles(const ImagesSpec& source, const OpenContext& opening) {
   const auto tick = [&opening] { return Tick(opening.share); };
   if (source.labels) return OpenArrays(source, opening);
-  if (IsPattern(source.path)) {
+  if (NamesFiles(source.path, opening.folder)) {
     GACCD_ASSIGN_OR_RETURN(const auto files, MatchFiles(source.path, opening.folder));
     std::vector<std::string> paths;
     for (const auto& [text, path] : files) paths.push_back(path);

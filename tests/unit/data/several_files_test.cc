@@ -136,6 +136,17 @@ TEST_F(SeveralFilesTest, AreRelativeToJobFolder) {
   EXPECT_EQ(data->size(), 3);
 }
 
+TEST_F(SeveralFilesTest, FolderMayHaveStarInItsName) {
+  ASSERT_OK(MakeFolders(folder_.Path("a*b"), 0700));
+  WritePart("a*b/part-a", 10, 3);
+  WritePart("a*b/part-b", 20, 2);
+  EXPECT_EQ(ValueOrThrow(Open(Source("a*b/part-a")))->size(), 3);
+  EXPECT_EQ(ValueOrThrow(Open(Source("a*b/part-*")))->size(), 5);
+  const TokensSpec source{.tokens = "a*b/part-b.tokens.npy", .lengths = {}, .vocabulary = 100};
+  EXPECT_EQ(ValueOrThrow(OpenDataset(source, {}, {}, nullptr, folder_.path()))->size(), 2);
+  EXPECT_THAT(OpenError(Source("a*/part-a")), HasSubstr("found it in the name of a folder"));
+}
+
 TEST_F(SeveralFilesTest, ReportsConversionsOfEveryPart) {
   WritePart("part-a", 10, 3);
   EXPECT_EQ((*Open(Source()))->conversions(), "");
