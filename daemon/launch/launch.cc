@@ -47,6 +47,7 @@ std::int64_t RanksPerNode(const Topology& topology) {
 
 AttemptSource IdentifyAttempt(const SlurmEnvironment& slurm) {
   AttemptSource source{.attempt_dir = ProcessEnvironment()("GACCD_ATTEMPT_DIR")};
+  if (source.attempt_dir == "") source.attempt_dir.reset();  // as not set
   if (slurm.in_job()) source.slurm_job_id = std::to_string(*slurm.job_id);
   source.step_id = slurm.step_id.value_or(-1);
   source.restart_count = static_cast<int>(std::min<std::int64_t>(slurm.restart_count, 999'999));

@@ -17,9 +17,10 @@ namespace {
 // Folder in which timed algorithm choices are kept between runs; empty: none.
 std::string CacheFolder(const Environment& environment) {
   if (const auto own = environment("GACCD_CACHE_DIR")) return *own;
-  if (const auto cache = environment("XDG_CACHE_HOME")) return *cache + "/gaccd";
-  if (const auto home = environment("HOME")) return *home + "/.cache/gaccd";
-  return {};
+  const std::string cache = environment("XDG_CACHE_HOME").value_or("");
+  if (!cache.empty()) return cache + "/gaccd";
+  const std::string home = environment("HOME").value_or("");
+  return home.empty() ? std::string() : home + "/.cache/gaccd";
 }
 
 // "a,b" -> a, b.

@@ -77,6 +77,12 @@ class TrainTest(unittest.TestCase):
         self.assertGreater(saves[0]["dur_s"], 0)
         self.assertEqual(status["save_step"], 5)
 
+    def test_an_empty_attempt_folder_is_none(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = run("train", f"--job={self.JOB}", "--target-batch=64", "--max-updates=1", "--device=cpu",
+                       f"--run-dir={folder}", GACCD_ATTEMPT_DIR="")
+            self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_without_a_folder_only_explicit_requests_are_refused(self):
         self.assertEqual(self.train().returncode, 0)
         for flag in ("--save-every-seconds=600", "--keep=2", "--keep-every=9", "--failed-saves=1", "--group-access"):

@@ -74,6 +74,9 @@ TEST(TimingTest, IsOnIfChoicesAreKeptUnlessFlagDisablesIt) {
        {Case{{}, home, true, "/home/a/.cache/gaccd"},
         Case{{}, Variables({{"HOME", "/a"}, {"XDG_CACHE_HOME", "/b"}}), true, "/b/gaccd"},
         Case{{}, Variables({{"HOME", "/a"}, {"GACCD_CACHE_DIR", "/c"}}), true, "/c"},
+        Case{{}, Variables({{"HOME", "/a"}, {"XDG_CACHE_HOME", ""}}), true, "/a/.cache/gaccd"},
+        Case{{}, Variables({{"HOME", ""}}), false, ""},
+        Case{{}, Variables({{"HOME", "/a"}, {"GACCD_CACHE_DIR", ""}}), false, ""},
         Case{{}, nowhere, false, ""}, Case{true, nowhere, true, ""}, Case{false, home, false, ""},
         Case{true, home, true, "/home/a/.cache/gaccd"}}) {
     Flags flags;
