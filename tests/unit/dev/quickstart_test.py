@@ -91,6 +91,14 @@ class Quickstart(unittest.TestCase):
             self.assertEqual((done.returncode, "From a fresh clone" in done.stdout), (0, True), flag)
             self.assertFalse((self.dir / "configured").exists(), flag)
 
+    def test_help_from_its_own_folder(self):
+        for name in ("quickstart", "test"):
+            shutil.copy(ROOT / "tools" / name, self.dir / "tools" / name)
+            done = subprocess.run([f"./{name}", "--help"], cwd=self.dir / "tools", text=True, capture_output=True,
+                                  timeout=60)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertGreater(len(done.stdout.splitlines()), 3)
+
     def test_says_what_is_missing(self):
         for flags, folder in (([], "runs/"), (["--run-dir=gone"], "gone")):
             done = self.start(*flags, NO_EVENTS="1")
