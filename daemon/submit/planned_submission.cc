@@ -116,9 +116,9 @@ Result<PlannedSubmission> MakeSubmission(const Flags& flags) {
   }
   if (!flags.run) submission.name = fs::path(submission.folder).filename();
   GACCD_RETURN_IF_ERROR(CheckRunFolder(submission.folder));
-  if (flags.container_image && submission.folder.find_first_of(",:") != std::string::npos) {
-    return Usage(StrCat("a container cannot mount '", submission.folder,
-                        "': expected a path without , and :"));
+  for (const std::string& mount : {submission.folder, AbsolutePath(ParentFolder(*flags.job))}) {
+    if (!flags.container_image || mount.find_first_of(",:") == std::string::npos) continue;
+    return Usage(StrCat("a container cannot mount '", mount, "': expected a path without , and :"));
   }
   GACCD_ASSIGN_OR_RETURN(submission.tasks, MakeSweep(flags.sweep));
   GACCD_ASSIGN_OR_RETURN(submission.job, LoadJob(*flags.job));

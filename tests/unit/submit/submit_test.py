@@ -432,6 +432,17 @@ class Submit(unittest.TestCase):
         self.assertIn("export GACCD_CONTAINER='/i/gaccd$x.sqsh'\n", script)
         self.assertIn(f"export GACCD_CONTAINER_MOUNTS={JOB.parent}:{JOB.parent},/data:/data\n", script)
 
+    def test_a_container_mounts_only_folders_that_it_can(self):
+        for folder in ("v1:2", "a,b"):
+            (self.dir / folder).mkdir()
+            job = self.dir / folder / "job.txtpb"
+            job.write_text(JOB.read_text())
+            self.submit("--run=r", "--dry-run", f"--job={job}")
+            said = self.submit("--run=r", "--dry-run", f"--job={job}", "--container-image=/i/g.sqsh", code=64).stderr
+            self.assertIn(f"a container cannot mount '{job.parent}'", said)
+            said = self.submit(f"--run-dir={folder}/r", "--dry-run", "--container-image=/i/g.sqsh", code=64).stderr
+            self.assertIn(f"a container cannot mount '{job.parent}/r'", said)
+
     def test_earlier_attempts_give_the_save_time_and_hosts_to_exclude(self):
         run = self.runs / "r"
         attempt = run / "attempts" / "000-5"
