@@ -94,6 +94,10 @@ Status Store(const FlagValue& flag, const std::string& given, proto::Flags& mess
   if (!row->job_path.empty()) return StoreJobField(row->job_path, flag.value, given, flags);
   if (flag.name == "memory") GACCD_RETURN_IF_ERROR(ParseMemory(flag.value).status());
   if (flag.name == "stop-signals") GACCD_RETURN_IF_ERROR(ParseSignals(flag.value).status());
+  // A folder of that name would be made. No other text begins so.
+  if (!row->is_bool() && (flag.value == "~" || flag.value.starts_with("~/"))) {
+    return {ErrorKind::kUsage, "~ is not expanded: write the full path"};
+  }
   std::string field = row->name;
   std::replace(field.begin(), field.end(), '-', '_');
   return SetField(message, field, flag.value, ListElement::kMustExist);

@@ -355,6 +355,18 @@ TEST(FlagsTest, AllVerbs) {
   }
 }
 
+TEST(FlagsTest, HomeFolderIsNotExpanded) {
+  const auto refuse = [](const char* flag) {
+    const std::vector<const char*> args = {"train", flag};
+    return ParseFlags(args, Variables({})).status();
+  };
+  for (const char* flag : {"--run-dir=~/a", "--save-weights=~/w", "--init-weights=~/w",
+                           "--resume=~/runs/a", "--job=~/j", "--run-dir=~"}) {
+    EXPECT_THAT(refuse(flag), IsError(ErrorKind::kUsage, flag, "~ is not expanded")) << flag;
+  }
+  for (const char* flag : {"--run-dir=./~/a", "--run-dir=a~/b"}) EXPECT_OK(refuse(flag));
+}
+
 TEST(FlagsTest, EnvironmentSelectsVerb) {
   const std::map<std::string, std::string> step = {{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "3"}};
   EXPECT_EQ(DefaultVerb(Variables({})), Verb::kPlan);
