@@ -28,7 +28,9 @@ constexpr std::chrono::milliseconds kPollInterval{10};
 
 bool IsJobVariable(std::string_view variable) {
   constexpr std::string_view kPrefixes[] = {"SLURM_", "PMI_", "PMIX_", "PMI2_", "OMPI_", "PRTE_"};
-  return !variable.starts_with("SLURM_CONF=") &&
+  // Where the cluster is, and the user's token for it.
+  const bool of_user = variable.starts_with("SLURM_CONF=") || variable.starts_with("SLURM_JWT=");
+  return !of_user &&
          std::ranges::any_of(kPrefixes, [&](auto prefix) { return variable.starts_with(prefix); });
 }
 

@@ -39,12 +39,16 @@ TEST(RunProgram, DoesNotPassJobEnvironment) {
   const auto environment = [] { return RunProgram({"env"}, "", std::chrono::seconds(60))->out; };
   ::setenv("SLURM_NODELIST", "n[1-4]", 1);
   ::setenv("SLURM_CONF", "/etc/slurm.conf", 1);
+  ::setenv("SLURM_JWT", "token", 1);
   EXPECT_THAT(environment(), HasSubstr("SLURM_NODELIST=n[1-4]"));
   ::setenv("SLURM_JOB_ID", "17", 1);
   EXPECT_THAT(environment(), Not(HasSubstr("SLURM_NODELIST")));
   EXPECT_THAT(environment(), HasSubstr("SLURM_CONF=/etc/slurm.conf"));
   EXPECT_THAT(environment(), HasSubstr("PATH="));
-  for (const char* name : {"SLURM_NODELIST", "SLURM_CONF", "SLURM_JOB_ID"}) ::unsetenv(name);
+  EXPECT_THAT(environment(), HasSubstr("SLURM_JWT=token"));
+  for (const char* name : {"SLURM_NODELIST", "SLURM_CONF", "SLURM_JWT", "SLURM_JOB_ID"}) {
+    ::unsetenv(name);
+  }
 }
 
 }  // namespace
