@@ -20,6 +20,7 @@
 #include "daemon/inspect/watch/run_state.h"
 #include "daemon/inspect/watch/slurm_facts.h"
 #include "daemon/telemetry/log.h"
+#include "slurm/hostlist.h"
 
 namespace gaccd {
 
@@ -97,7 +98,7 @@ int EventLevel(const Event& event) {
 
 bool Passes(const Event& event, const LogFilter& filter) {
   return (!filter.rank || event.Whole("rank") == filter.rank) &&
-         (filter.host.empty() || IsHost(event.Text("host"), filter.host)) &&
+         (filter.host.empty() || IsSameHost(event.Text("host"), filter.host)) &&
          EventLevel(event) >= filter.least_level;
 }
 
@@ -226,10 +227,6 @@ std::optional<std::int64_t> FileRank(const std::string& name) {
 
 }  // namespace
 
-bool IsHost(std::string_view host, std::string_view asked) {
-  return host == asked || host.substr(0, host.find('.')) == asked;
-}
-
 class TextLogs::Source {
  public:
   explicit Source(std::string path) : lines_(std::move(path), kTextPiece) {}
@@ -302,7 +299,7 @@ Status TextLogs::Refresh() {
     if (!rank || (filter_.rank && *rank != *filter_.rank)) continue;
     const auto index = static_cast<std::size_t>(*rank);
     const bool on_host =
-        filter_.host.empty() || (index < hosts_.size() && IsHost(hosts_[index], filter_.host));
+        filter_.host.empty() || (index < hosts_.size() && IsSameHost(hosts_[index], filter_.host));
     if (!on_host || !names_.insert(name).second) continue;
     merger_->Add(std::make_unique<Source>(StrCat(folder, "/", name)));
   }

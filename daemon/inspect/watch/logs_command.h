@@ -6,7 +6,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "collectives/base/result.h"
@@ -22,12 +21,9 @@ namespace gaccd {
 // Selects lines. Empty: all.
 struct LogFilter {
   std::optional<std::int64_t> rank;
-  std::string host;     // as in ranks.tsv; the part before the first dot is sufficient
+  std::string host;     // as in ranks.tsv; either may lack the domain
   int least_level = 0;  // 0 info, 1 warning, 2 error
 };
-
-// Whether `asked` is the name of the host, complete or without domain.
-[[nodiscard]] bool IsHost(std::string_view host, std::string_view asked);
 
 // One message of one rank, with continuation lines.
 struct LogRecord {

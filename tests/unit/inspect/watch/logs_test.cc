@@ -69,6 +69,14 @@ TEST_F(LogsTest, KeepsMultilineMessagesTogether) {
             "# 2026-11-20T03:00:02.000000Z 3 lines are lost: full|end|");
 }
 
+TEST_F(LogsTest, FindsHostByNameWithOrWithoutDomain) {
+  run_.Append("attempts/000-812/ranks.tsv", "rank\thost\tnode\n0\tn1\t0\n1\tn2.a\t1\n2\tn2.b\t2\n");
+  for (int rank = 0; rank < 3; ++rank) Log("000-812", rank, 'I', rank, StrCat("i", rank));
+  EXPECT_EQ(Messages({.filter = {.host = "n1.a"}}), "i0|");
+  EXPECT_EQ(Messages({.filter = {.host = "n2"}}), "i1|i2|");
+  EXPECT_EQ(Messages({.filter = {.host = "n2.b"}}), "i2|");
+}
+
 TEST_F(LogsTest, FiltersByRankHostLevelAndAttempt) {
   run_.Append("attempts/000-812/ranks.tsv",
               "rank\thost\tnode\n0\tn1.cluster\t0\n1\tn1.cluster\t0\n2\tn2.cluster\t1\n");
