@@ -174,7 +174,7 @@ std::vector<std::string> NotesOn(const std::vector<Attempt>& attempts,
       notes.push_back(StrCat("attempt ", one.name, " has no events"));
     }
     if (IsLocal(one)) continue;                                // some of these numbers are SLURM's
-    if (std::cmp_greater(one.number, kMaxAttempts)) continue;  // "20261130-copy" is of a user
+    if (std::cmp_greater(one.number, kMaxAttempts)) continue;  // a name that a user gave: "20261130-copy"
     for (int number = 0; number < one.number; ++number)
       expected.insert(FormatAttemptName(number, one.job));
   }

@@ -26,7 +26,7 @@ class Gaccd(CMakePackage):
     depends_on("protobuf@3.21 +shared")
     depends_on("glog@0.6.0")
     depends_on("gflags@2.2.2 +shared")
-    depends_on("onednn@2.6:2 cpu_runtime=omp")
+    depends_on("onednn@2.6: cpu_runtime=omp")
     depends_on("nlohmann-json@3.11:")
     depends_on("openssl@3:")
     depends_on("zlib-api")
