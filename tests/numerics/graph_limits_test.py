@@ -57,6 +57,19 @@ class GraphLimits(ExportTest):
             with self.subTest(formula=name):
                 self.check_model(Scaled(formula), torch.randn(2, 4))
 
+    def test_losses_of_certain_probabilities(self):
+        """PyTorch limits the gradient where a probability is 0 or 1; the gradient of the logarithms was NaN."""
+        loss, values = nn.functional.binary_cross_entropy, torch.tensor([40., -40., -30.])
+        targets, weights = torch.tensor([1., 1., 0.7]), torch.tensor([1., 2., 0.5])
+        for name, formula in (
+                ("each", lambda p: loss((p + values).sigmoid(), targets, reduction="none")),
+                ("the mean, weighted", lambda p: loss((p + values).sigmoid(), targets, weights)),
+                ("of trained targets", lambda p: loss((p + 0.3).sigmoid(), (p - 1).sigmoid(), reduction="sum"))):
+            with self.subTest(of=name):
+                self.check_model(Scaled(formula), torch.randn(2, 4))
+        self.assertIn("one of which counts samples", self.refusal_of(
+            nn.Sequential(nn.Linear(4, 3), Formula(lambda y: y + loss(y.sigmoid(), torch.zeros_like(y)))), torch.randn(2, 4)))
+
     def test_quotients_of_small_negative_values(self):
         """x - 1 * -1 is 1 for x of -1e-10, as if x had reached the divisor."""
         for name, formula in (("remainder", lambda p: (p - 1e-10) % 1), ("floor", lambda p: p + torch.div(p - 1e-10, 3, rounding_mode="floor")),

@@ -42,7 +42,8 @@ WHOLE_OPS = [aten.linear.default, aten.conv2d.default, aten.batch_norm.default, 
              aten.hardtanh.default, aten.relu6.default, aten.detach.default, aten.linalg_vector_norm.default, aten.instance_norm.default,
              aten.elu.default, aten.celu.default, aten.softplus.default, aten.mish.default, aten.stack.default, aten.log_softmax.int,
              aten.logsumexp.default, aten.std.correction, aten.std_mean.correction, aten.floor_divide.default, aten.col2im.default,
-             aten.sinc.default, aten.special_sinc.default, aten.xlogy.Tensor, aten.special_xlog1py.default, aten.cosine_similarity.default]
+             aten.sinc.default, aten.special_sinc.default, aten.xlogy.Tensor, aten.special_xlog1py.default, aten.cosine_similarity.default,
+             aten.binary_cross_entropy.default]
 
 SMALL = (torch.int8, torch.uint8, torch.int16)
 

@@ -320,16 +320,22 @@ def _bucketize(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     return Node("sum", [below], {"dims": [len(sizes)], "keepdim": False})
 
 
+def _without_samples(graph: GraphBuilder, node: Any, x: Any, given: Any) -> list[int]:
+    """The dimensions of a sum, all if none is given, as ascending non-negative numbers; ExportError if one counts samples."""
+    rank = len(graph.shape(x))
+    dims = sorted(dim % rank for dim in ([given] if isinstance(given, int) else given) or range(rank))
+    if any(not isinstance(graph.shape(x)[dim], int) for dim in dims):
+        raise graph.refuse(node, f"over the dimensions {dims} of {rank}, one of which counts samples: an update of gaccd "
+                                 "is a sum over samples, which must not depend on each other; the losses of the samples, "
+                                 '[samples], can be the output (reduction="none", then the mean over the other dimensions)')
+    return dims
+
+
 def _sum(op: str) -> Converter:
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         rank = len(graph.shape(a["self"]))
-        given = a["dim"] if "dim" in a else None
-        dims = sorted(dim % rank for dim in ([given] if isinstance(given, int) else given) or range(rank))
+        dims = _without_samples(graph, node, a["self"], a["dim"] if "dim" in a else None)
         keepdim = "keepdim" in a and bool(a["keepdim"])
-        if any(not isinstance(graph.shape(a["self"])[dim], int) for dim in dims):
-            raise graph.refuse(node, f"over the dimensions {dims} of {rank}, one of which counts samples: an update of gaccd "
-                                     "is a sum over samples, which must not depend on each other; the losses of the samples, "
-                                     '[samples], can be the output (reduction="none", then the mean over the other dimensions)')
         if op == "mean" and rounded_later(node):
             total = graph.emit(node, Node("sum", input_names(graph, node, a["self"]), {"dims": dims, "keepdim": keepdim}))
             return divided_by(graph, node, total, math.prod(graph.shape(a["self"])[dim] for dim in dims))
@@ -352,6 +358,24 @@ def _vector_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         return squares
     squares.inputs = [graph.emit(node, Node("power", squares.inputs, {"exponent": 2.0}))]
     return Node("root", [graph.emit(node, squares)], {})
+
+
+def _binary_cross_entropy(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """The gradient of x is PyTorch's, (x - target) / max(x (1 - x), 1e-12): that of the logarithms is NaN where x is 0 or 1."""
+    def emit(op: str, *given: str, **attributes: Any) -> str:
+        return graph.emit(node, Node(op, list(given), attributes))
+    trained, target = graph.value_name(node, a["self"]), graph.value_name(node, a["target"])
+    x = emit("detach", trained)
+    below = scaled(graph, node, x, -1)
+    logs = [emit("clamp", one, least=-100.0, most=-HIDDEN) for one in (emit("log1p", below), emit("log", x))]
+    value = emit("add", emit("mul", shifted(graph, node, target, -1), logs[0]), scaled(graph, node, emit("mul", target, logs[1]), -1))
+    least = emit("clamp", emit("mul", x, shifted(graph, node, below, 1)), least=1e-12, most=-HIDDEN)
+    slope = emit("detach", emit("div", emit("add", x, scaled(graph, node, target, -1)), least))
+    y = emit("add", value, emit("mul", slope, emit("add", trained, below)))  # adds 0, with the gradient
+    y = y if a["weight"] is None else emit("mul", y, graph.value_name(node, a["weight"]))
+    if not a["reduction"]:
+        return y
+    return Node("mean" if a["reduction"] == 1 else "sum", [y], {"dims": _without_samples(graph, node, a["self"], None), "keepdim": False})
 
 
 def _any(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
@@ -403,7 +427,7 @@ VALUES: dict[str, Converter] = {
     "clamp_min": _limits(CLAMP, "min", ""), "clamp_max": _limits(CLAMP, "", "max"),
     "gelu": _gelu, "leaky_relu": _leaky_relu, "pow": _pow, "add": _add(1), "sub": _add(-1), "rsub": _add(-1, True),
     "mul": _mul, "div": _div, "where": _where, "cumsum": _cumsum, "any": _any,
-    "linalg_vector_norm": _vector_norm, "sum": _sum("sum"), "mean": _sum("mean"), "_to_copy": _to_copy,
+    "linalg_vector_norm": _vector_norm, "binary_cross_entropy": _binary_cross_entropy, "sum": _sum("sum"), "mean": _sum("mean"), "_to_copy": _to_copy,
     "eq": _compare("equal"), "ne": _compare("equal", negated=True), "lt": _compare("less"),
     "ge": _compare("less", negated=True), "gt": _compare("less", exchanged=True),
     "le": _compare("less", negated=True, exchanged=True),
