@@ -170,6 +170,17 @@ class GraphLimits(ExportTest):
             with self.subTest(formula=formula.__name__):
                 self.check_model(nn.Sequential(nn.Linear(4, 4), Formula(formula), nn.Linear(4, 3)), torch.randn(2, 4))
 
+    def test_scatter_of_several_values_at_one_place(self):
+        """They were added, to each other and to what was there."""
+        for name, formula in (
+                ("equal", lambda y: y * torch.ones_like(y).scatter(1, (y > 0).long(), torch.full_like(y, 0.5))),
+                ("others", lambda y: y * y.scatter(1, (y > 0).long() * 2, y.detach() * 3)),
+                ("several hot", lambda y: y * torch.zeros(y.shape[0], 4).scatter_(1, (y > 0) + (y > 0.3).long(), 1.0)),
+                ("one of each", lambda y: y.scatter(1, y.argsort(dim=1), y * 3)),
+                ("added", lambda y: y.scatter_add(1, (y > 0).long() * 2, y * 3))):
+            with self.subTest(values=name):
+                self.check_model(nn.Sequential(nn.Linear(4, 4), Formula(formula), nn.Linear(4, 3)), torch.randn(2, 4))
+
     def test_writes_at_known_places(self):
         """Of a number, of values of the sample, and of parameters; of two dimensions, and of many places."""
         places = torch.tensor([2, 0])

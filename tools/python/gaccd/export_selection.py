@@ -130,8 +130,17 @@ def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         return places.moved(_sum_last(graph, node, chosen, len(given.sizes) + 1))
 
 
+def _last_of_equal(graph: GraphBuilder, node: Any, places: _Positions) -> str:
+    """[.., count, 1]: 1 where no later number is equal, else 0."""
+    distance = _add(graph, node, places.column(), scaled(graph, node, places.row(), -1))
+    equal = graph.emit(node, Node("equal", [distance], {"to": 0.0}))
+    later = graph.emit(node, Node("mul", [equal, graph.constant(node, torch.ones(places.count, places.count).triu(1))], {}))
+    count = graph.emit(node, Node("sum", [later], {"dims": [len(places.sizes)], "keepdim": True}))
+    return graph.emit(node, Node("equal", [count], {"to": 0.0}))
+
+
 def _scatter(adds: bool) -> Converter:
-    """scatter, with distinct positions within a sample; adds: scatter_add, with any positions."""
+    """scatter, of values at one position the last, as PyTorch on CPUs; adds: scatter_add."""
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         whole, places = _Positions(graph, node, a["self"], a["dim"]), _Positions(graph, node, a["index"], a["dim"])
         rank = len(whole.sizes)
@@ -139,14 +148,15 @@ def _scatter(adds: bool) -> Converter:
             raise graph.refuse(node, "of other sizes than those of the value but for one dimension, or with `reduce`")
         hits = places.hits(whole.count)
         hit = graph.emit(node, Node("sum", [hits], {"dims": [rank - 1], "keepdim": False}))
+        hit = inverted(graph, node, graph.emit(node, Node("equal", [hit], {"to": 0.0})))
         number = constant_number(graph, a["value"]) if "value" in a else None
         if number is not None:
-            hit = inverted(graph, node, graph.emit(node, Node("equal", [hit], {"to": 0.0})))
             placed = scaled(graph, node, hit, number)
         else:
             given = _Positions(graph, node, a["src"], a["dim"])
             if given.sizes != places.sizes:
                 raise graph.refuse(node, f"of values of the sizes {given.sizes}, expected {places.sizes}")
+            hits = hits if adds else graph.emit(node, Node("mul", [hits, _last_of_equal(graph, node, places)], {}))
             chosen = graph.emit(node, Node("select", [given.column(), hits], {}))
             placed = graph.emit(node, Node("sum", [chosen], {"dims": [rank - 1], "keepdim": False}))
         kept = whole.name if adds else graph.emit(node, Node("select", [whole.name, inverted(graph, node, hit)], {}))
