@@ -32,6 +32,14 @@ class GraphLimits(ExportTest):
         self.check_model(Looks(9000, lambda ids: ((ids % 60).float() * 41 / 41 + 1).long()), torch.randint(9000, (2, 5)))
         self.check_model(Looks(9000, lambda ids: ids % 60 + (ids[..., None].expand(-1, -1, 41) * 0 + 1.0).mean(2).long()), torch.randint(9000, (2, 5)))
 
+    def test_quotients_of_decimals_are_exact(self):
+        """0.5 // 0.1 is 4: 0.1 in binary is above it, and 5 times that is rounded to 0.5."""
+        for divisor in (0.1, 0.01, -0.3):
+            with self.subTest(divisor=divisor):
+                self.check_model(Looks(200, lambda ids: (ids / 2 // divisor).long() % 97), torch.randint(200, (2, 5)), samples=32)
+                self.check_model(Looks(200, lambda ids: (torch.fmod(ids / 2 - 30, divisor).abs() < 0.01) + 0), torch.randint(200, (2, 5)), samples=32)
+        self.check_model(Scaled(lambda p: (p + torch.tensor([0.5, 1.0, 1.5])) % 0.1), torch.randn(2, 4))
+
     def test_small_values(self):
         functions = nn.functional
         for name, formula in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from .export_types import Node, SampleMask, Uniform, is_discrete
 
 ELEMENTWISE = ("add", "sub", "rsub", "mul", "neg", "view", "reshape", "unsqueeze", "squeeze", "permute", "expand", "clone", "clamp", "clamp_min",
                "clamp_max", "relu")
+PART_DIGITS = 8  # of a divisor: times a count of 16 digits they have 24, those of float32
 ROUNDS = ("floor", "ceil", "trunc", "round", "frac", "remainder", "fmod")
 
 
@@ -73,16 +75,25 @@ def _to_even(graph: GraphBuilder, node: Any, x: str) -> str:
     return _add(graph, node, down, _add(graph, node, more, tie))
 
 
+def _less_counts(graph: GraphBuilder, node: Any, x: str, count: str, divisor: float) -> str:
+    """x - count divisor, exact for counts below 2^16: 5 times 0.1 is rounded to 0.5, which seemed to be a multiple."""
+    rest = float(torch.tensor(divisor, dtype=torch.float32))
+    while rest:
+        digits, exponent = math.frexp(rest)
+        part = math.ldexp(round(math.ldexp(digits, PART_DIGITS)), exponent - PART_DIGITS)
+        x, rest = _add(graph, node, x, scaled(graph, node, count, -part)), rest - part
+    return x
+
+
 def _quotient(graph: GraphBuilder, node: Any, x: str, divisor: float, truncates: bool = False) -> str:
-    """floor(x / divisor), or trunc(); exact for integers below 2^24: the rest corrects what the rounded 1 / divisor makes wrong."""
+    """floor(x / divisor), or trunc(); exact for integers below 2^24 and quotients below 2^16: the rest corrects what the rounded 1 / divisor makes wrong."""
     if divisor < 0:
         x, divisor = scaled(graph, node, x, -1), -divisor
     if truncates:
         above, below = (graph.emit(node, Node("relu", [scaled(graph, node, x, sign)], {})) for sign in (1, -1))
         return _subtract(graph, node, _quotient(graph, node, above, divisor), _quotient(graph, node, below, divisor))
     count = _down(graph, node, scaled(graph, node, x, 1 / divisor))
-    rest = _add(graph, node, x, scaled(graph, node, count, -divisor))
-    beyond = _add(graph, node, x, scaled(graph, node, shifted(graph, node, count, 1), -divisor))  # -1e-10 is below 0, though 1 - 1e-10 is 1
+    rest, beyond = (_less_counts(graph, node, x, one, divisor) for one in (count, shifted(graph, node, count, 1)))  # 1 - 1e-10 is 1
     more = inverted(graph, node, _less(graph, node, beyond, 0.0))
     return _subtract(graph, node, _add(graph, node, count, more), _less(graph, node, rest, 0.0))
 
@@ -110,7 +121,7 @@ def _remainder(truncates: bool) -> Converter:
         divisor = _divisor(graph, node, a)
         x = graph.value_name(node, a["self"])
         count = _quotient(graph, node, x, divisor, truncates)
-        return Node("add", [x, scaled(graph, node, count, -divisor)], {})
+        return _less_counts(graph, node, x, count, divisor)
     return made
 
 
