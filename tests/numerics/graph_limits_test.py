@@ -114,6 +114,21 @@ class GraphLimits(ExportTest):
             with self.subTest(of=name):
                 self.check_model(Scaled(formula), torch.randn(2, 4))
 
+    def test_comparisons_with_nan_and_infinity(self):
+        """A NaN, as a missing feature, was at least each number; infinities were not equal."""
+        def log0(y):
+            return torch.log(1 - (y > 0.3).float()).detach()
+
+        def chosen(z, other, y):
+            masks = (z >= other, z <= other, z > other, z < other, z == other, z != other)
+            return sum(torch.where(mask, y, k * y) for k, mask in enumerate(masks, 2))
+        for value, values in (("NaN", lambda y: y.masked_fill(y > 0.3, torch.nan).detach()), ("infinity", lambda y: y.detach() - log0(y)),
+                              ("-infinity", lambda y: y.detach() + log0(y))):
+            for name, formula in (("a number", lambda y: chosen(values(y), 0, y)), ("of a number", lambda y: chosen(torch.tensor(0.1), values(y), y)),
+                                  ("others", lambda y: chosen(values(y), values(y + 0 * y.mean(1, keepdim=True)), y))):
+                with self.subTest(value=value, compared_with=name):
+                    self.check_model(nn.Sequential(nn.Linear(4, 6), Formula(formula), nn.Linear(6, 3)), torch.randn(2, 4))
+
     def test_positions_of_equal_infinite_values(self):
         """Each was the first, so that their positions were added."""
         for name, formula in (("argmax", lambda p: p + (p * 0).log().argmax(0)), ("topk", lambda p: p + (1 / (p * p).detach()).topk(3)[1])):

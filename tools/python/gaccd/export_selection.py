@@ -11,10 +11,9 @@ from .export_formulas import FORMULAS
 from .export_graph import GraphBuilder
 from .export_indices import INDICES
 from .export_layout import inner_size
-from .export_types import ExportError, Node
+from .export_types import MOST, ExportError, Node
 
 MAX_POSITIONS = 256  # whose indices are exact in 16-bit floats
-MOST = 1e38  # in place of infinity, whose difference from itself is NaN
 
 
 def _add(graph: GraphBuilder, node: Any, x: str, y: str) -> str:

@@ -13,6 +13,7 @@ import torch
 SAMPLES = 7  # for values that depend on the number of samples only
 HIDDEN = -1e30  # replaces -inf: exp(HIDDEN) is 0
 INFINITE = 1e27  # beyond it a number counts as infinite: HIDDEN may have been scaled
+MOST = 1e38  # in place of infinity, whose difference from itself is NaN
 TORCH = os.path.dirname(torch.__file__) + os.sep
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 

@@ -13,7 +13,7 @@ from .export_formulas import absolute, extreme
 from .export_graph import GraphBuilder
 from .export_layout import inner_size
 from .export_rounding import divided, divided_by, rounded_later, to_zero
-from .export_types import HIDDEN, INFINITE, Node, SampleMask, Uniform
+from .export_types import HIDDEN, INFINITE, MOST, Node, SampleMask, Uniform, is_discrete
 
 MAX_FACTORS = 64  # of a product
 
@@ -175,19 +175,26 @@ def _sinc(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 
 def _compare(op: str, negated: bool = False, exchanged: bool = False) -> Converter:
-    """Computes x op y as (x - y) op 0. negated: not (x op y); exchanged: y op x."""
+    """Computes x op y as (x - y) op 0. negated: not (x op y), for "less" of numbers, which may be NaN, x above or equal to y;
+    exchanged: y op x."""
     key = "to" if op == "equal" else "than"
 
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         x, y = (a["other"], a["self"]) if exchanged else (a["self"], a["other"])
-        limit = constant_number(graph, y)
+        limit, of_numbers = constant_number(graph, y), not all(is_discrete(one) for one in node.all_input_nodes)
         if (number := constant_number(graph, x)) is not None:  # number < y: -y < -number
             name, limit = scaled(graph, node, graph.value_name(node, y), -1), -number
         elif limit is not None:
             name = graph.value_name(node, x)
         else:
-            difference = Node("add", [graph.value_name(node, x), scaled(graph, node, graph.value_name(node, y), -1)], {})
-            name, limit = graph.emit(node, difference), 0.0
+            both = input_names(graph, node, x, y)
+            if of_numbers and (negated or op == "equal"):  # so that infinities are equal
+                both = [graph.emit(node, Node("clamp", [one], {"least": -MOST, "most": MOST})) for one in both]
+            name, limit = graph.emit(node, Node("add", [both[0], scaled(graph, node, both[1], -1)], {})), 0.0
+        if negated and of_numbers and op == "less":
+            than = INFINITE if limit == math.inf else bounded(limit)
+            above = graph.emit(node, Node("less", [scaled(graph, node, name, -1)], {"than": -than}))
+            return Node("add", [above, graph.emit(node, Node("equal", [name], {"to": than}))], {})
         if math.isinf(limit) and op == "equal":
             found = graph.emit(node, Node("less", [scaled(graph, node, name, -1 if limit > 0 else 1)], {"than": -INFINITE}))
         else:
