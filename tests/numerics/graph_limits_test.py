@@ -32,6 +32,15 @@ class GraphLimits(ExportTest):
         self.check_model(Looks(9000, lambda ids: ((ids % 60).float() * 41 / 41 + 1).long()), torch.randint(9000, (2, 5)))
         self.check_model(Looks(9000, lambda ids: ids % 60 + (ids[..., None].expand(-1, -1, 41) * 0 + 1.0).mean(2).long()), torch.randint(9000, (2, 5)))
 
+        for name, formula in (
+                ("parts", lambda ids: torch.cat([((ids % 60).float() * 41 / 41)[:, :3], (ids[:, 3:] % 60).float()], 1).long()),
+                ("one of several", lambda ids: ((ids % 60)[..., None].float() * torch.tensor([47.0, 41.0]) / 41)[..., 1].long()),
+                ("of floats", lambda ids: ((ids % 60).float() * 41 / 41 // 1).long()),
+                ("of a number", lambda ids: (torch.tensor(47.0) / (ids % 2 * 0 + 47)).long() + ids % 60),
+                ("the largest", lambda ids: ((ids % 60).float() * 41 / 41).max(1, keepdim=True)[0].long())):
+            with self.subTest(quotients=name):
+                self.check_model(Looks(9000, formula), torch.randint(9000, (2, 5)))
+
     def test_quotients_of_decimals_are_exact(self):
         """0.5 // 0.1 is 4: 0.1 in binary is above it, and 5 times that is rounded to 0.5."""
         for divisor in (0.1, 0.01, -0.3):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import torch
@@ -12,10 +13,13 @@ from .export_graph import GraphBuilder
 from .export_types import Node, SampleMask, Uniform, is_discrete
 
 
-ELEMENTWISE = ("add", "sub", "rsub", "mul", "neg", "view", "reshape", "unsqueeze", "squeeze", "permute", "expand", "clone", "clamp", "clamp_min",
-               "clamp_max", "relu")
+# Of whose results the last digit is that of a value.
+FOLLOWED = ("add", "sub", "rsub", "mul", "div", "neg", "abs", "clamp", "clamp_min", "clamp_max", "relu", "relu6", "hardtanh", "where", "maximum", "minimum",
+            "sum", "mean", "cumsum", "max", "min", "amax", "amin", "topk", "sort", "getitem", "view", "_unsafe_view", "reshape", "flatten", "unsqueeze", "squeeze",
+            "permute", "expand", "repeat", "flip", "clone", "contiguous", "detach", "alias", "copy", "cat", "stack", "split_with_sizes", "unbind", "select",
+            "slice", "select_scatter", "slice_scatter", "scatter", "index", "index_select", "gather", "diagonal", "unfold", "constant_pad_nd")
 PART_DIGITS = 8  # of a divisor: times a count of 16 digits they have 24, those of float32
-ROUNDS = ("floor", "ceil", "trunc", "round", "frac", "remainder", "fmod")
+ROUNDS = ("floor", "floor_divide", "ceil", "trunc", "round", "frac", "remainder", "fmod")
 
 
 def rounded_later(node: Any) -> bool:
@@ -23,10 +27,10 @@ def rounded_later(node: Any) -> bool:
     found, seen = [node], {node}
     for one in found:
         for user in one.users:
-            name = str(user.target).removeprefix("aten.").partition(".")[0]
-            if name in ROUNDS or is_discrete(user):
+            name = "getitem" if user.target is operator.getitem else str(user.target).removeprefix("aten.").partition(".")[0]
+            if name in ROUNDS or user.kwargs.get("rounding_mode") or is_discrete(user):
                 return True
-            if name in ELEMENTWISE and user not in seen:
+            if name in FOLLOWED and user not in seen:
                 seen.add(user)
                 found.append(user)
     return False

@@ -140,8 +140,7 @@ def _div(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     x, number = a["self"], constant_number(graph, a["other"])
     if number is None:
         if (numerator := constant_number(graph, x)) is not None:
-            inverse = graph.emit(node, Node("power", input_names(graph, node, a["other"]), {"exponent": -1.0}))
-            return scaled(graph, node, inverse, numerator)
+            return Node("div", [graph.constant(node, torch.tensor([numerator])), *input_names(graph, node, a["other"])], {})
         return Node("div", input_names(graph, node, x, a["other"]), {})
     mask = graph.value(x)
     if isinstance(mask, SampleMask):
