@@ -495,6 +495,19 @@ class Samples(unittest.TestCase):
             next(batches.updates(iterator))
         self.assertEqual(next(batches.updates(iter(batches))).number, 2)
 
+    def test_iterators_from_before_the_state_are_refused(self):
+        """They gave the samples of the first updates."""
+        from torch.utils.data import DataLoader
+        for workers in (0, 2):
+            batches = self.module.ExactBatches(53, self.plan(2, 3, 17), 1, seed=4)
+            loader = DataLoader(range(53), batch_sampler=batches, num_workers=workers)
+            early = iter(loader)
+            batches.load_state_dict(batches.state_dict() | {"updates": 1, "samples": 17})
+            with self.assertRaisesRegex(ValueError, "begins with update 2, found one that began with update 1: load_state"):
+                next(next(batches.updates(early)).batches)
+            update = next(batches.updates(loader))
+            self.assertEqual([tuple(one.tolist()) for one in update.batches], list(update.micro_batches))
+
     def test_even_updates(self):
         plan = self.plan(3, 6, 17)
         slow = self.gaccd.plan(nodes=3, gpus_per_node=1, micro_batch=6, target=17, speed="a:0.1", gaccd=GACCD)

@@ -68,6 +68,7 @@ class ExactBatches:
         self.plan, self.rank, self.done, self._ended = plan, rank, 0, False
         self._plans = {plan.effective_batch: plan}
         self._iterator: Iterator[Any] | None = None  # of updates(), if it was given one
+        self._begun = self._least = 0  # the update that the last iterator began with, and that of the loop over updates()
         self._taken: int | None = 0  # updates whose micro-batches were loaded; None within an update
         self._size = size = len(dataset) if isinstance(dataset, Sized) else operator.index(dataset)
         self._identity = {"dataset_size": size, "batch": plan.effective_batch, "seed": seed, "shuffle": shuffle,
@@ -128,7 +129,8 @@ class ExactBatches:
 
     def __iter__(self) -> Iterator[list[int]]:
         self._check_end()
-        return self._micro_batches(self.done + 1)  # of now, not of the first next(), as a DataLoader calls it late
+        self._begun = self.done + 1
+        return self._micro_batches(self._begun)  # of now, not of the first next(), as a DataLoader calls it late
 
     def _micro_batches(self, first: int) -> Iterator[list[int]]:
         for number in range(first, self.total + 1):
@@ -153,6 +155,7 @@ class ExactBatches:
         if batches is self._iterator and self._taken != self.done:
             raise ValueError(f"expected an iterator that begins with update {self.done + 1}, found one that another loop "
                              "has left within an update; a DataLoader can begin anew")
+        self._least = 0 if batches is self._iterator else self.done + 1
         self._iterator = batches if batches is loader else None
         for number in range(self.done + 1, self.total + 1):
             update = self.at(number)
@@ -167,7 +170,11 @@ class ExactBatches:
 
     def _own(self, batches: Iterator[Any], update: Update) -> Iterator[Any]:
         self._taken = None
-        yield from islice(batches, len(update.micro_batches))
+        for batch in islice(batches, len(update.micro_batches)):
+            if 0 < self._begun < self._least:  # known once it has given a batch, as an iterator may call __iter__ late
+                raise ValueError(f"expected an iterator that begins with update {self._least}, found one that began with update {self._begun}: "
+                                 "load_state_dict() belongs before iter()")
+            yield batch
         self._taken = update.number
 
     def state_dict(self) -> dict[str, Any]:
