@@ -202,6 +202,16 @@ class GraphLimits(ExportTest):
             with self.subTest(formula=formula.__name__):
                 self.check_model(nn.Sequential(nn.Linear(4, 4), Formula(formula), nn.Linear(4, 3)), torch.randn(2, 4))
 
+    def test_sums_of_another_type(self):
+        """sum(dtype=torch.long) truncates each value before it adds them; of masks, torch.bool gives whether there is one."""
+        for name, formula in (("integers", lambda y: y + y.detach().sum(1, dtype=torch.long)[:, None]),
+                              ("mask", lambda y: torch.where((y > 0).sum(1, dtype=torch.bool)[:, None], y, 2 * y))):
+            with self.subTest(to=name):
+                found = self.refusal_of(nn.Sequential(nn.Linear(4, 4), Formula(formula)), torch.randn(2, 4))
+                self.assertRegex(found, r"converts its values to torch\.(int64|bool) first; write that conversion, as x\.long\(\)\.sum\(dim\), or for masks any")
+        for formula in (lambda y: y + y.detach().to(torch.int64).sum(1)[:, None], lambda y: y * (y > 0).cumsum(1, dtype=torch.long)):
+            self.check_model(nn.Sequential(nn.Linear(4, 4), Formula(formula)), torch.randn(2, 4))
+
     def test_scatter_of_several_values_at_one_place(self):
         """They were added, to each other and to what was there."""
         for name, formula in (

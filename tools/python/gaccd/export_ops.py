@@ -13,7 +13,7 @@ from .export_complex import COMPLEX, OF_COMPLEX
 from .export_convert import Arguments, Converter, Converted, input_names, permuted, rows_name, scaled, viewed, with_samples
 from .export_formulas import FORMULAS
 from .export_graph import GraphBuilder
-from .export_types import Node, Refused
+from .export_types import Node, Refused, is_discrete
 from .export_images import IMAGES
 from .export_indices import INDICES
 from .export_layout import LAYOUT
@@ -45,6 +45,7 @@ WHOLE_OPS = [aten.linear.default, aten.conv2d.default, aten.batch_norm.default, 
              aten.sinc.default, aten.special_sinc.default, aten.xlogy.Tensor, aten.special_xlog1py.default, aten.cosine_similarity.default,
              aten.binary_cross_entropy.default]
 
+CONVERTS_FIRST = ("sum", "cumsum", "prod", "cumprod")  # if they are given a dtype
 SMALL = (torch.int8, torch.uint8, torch.int16)
 
 
@@ -74,6 +75,8 @@ def convert(graph: GraphBuilder, node: Any) -> Converted:
                            "is a custom operation, which gaccd has no kernels for; write it with operations of PyTorch")
     if isinstance(value, torch.Tensor) and value.dtype in SMALL and not (name == "_to_copy" and node.args[0].meta["val"].dtype == torch.bool):
         raise graph.refuse(node, f"computes in {value.dtype}, which wraps where gaccd does not; compute in torch.int64")
+    if name in CONVERTS_FIRST and is_discrete(node) and (node.args[0].meta["val"].is_floating_point() or value.dtype == torch.bool):
+        raise graph.refuse(node, f"converts its values to {value.dtype} first; write that conversion, as x.long().{name}(dim), or for masks any(dim) or all(dim)")
     return _of_rank(graph, node, converter(graph, node, Arguments(node)))
 
 
