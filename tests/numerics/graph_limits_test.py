@@ -223,6 +223,19 @@ class GraphLimits(ExportTest):
             with self.subTest(values=name):
                 self.check_model(nn.Sequential(nn.Linear(4, 4), Formula(formula), nn.Linear(4, 3)), torch.randn(2, 4))
 
+    def test_writes_of_another_type(self):
+        """Into integers numbers are truncated, into masks they are whether they are not 0."""
+        def into(dtype):
+            def formula(y):
+                z = torch.zeros(y.shape[0], 4, dtype=dtype)
+                z[:, :2] = y[:, :2].detach() * 3
+                z[:, 2:] = (y[:, :1] > 0).detach() * 2
+                return torch.where(z, y, 2 * y) if dtype == torch.bool else y * z
+            return formula
+        for dtype in (torch.long, torch.bool, torch.float32):
+            with self.subTest(into=dtype):
+                self.check_model(nn.Sequential(nn.Linear(4, 4), Formula(into(dtype)), nn.Linear(4, 3)), torch.randn(2, 4))
+
     def test_writes_at_known_places(self):
         """Of a number, of values of the sample, and of parameters; of two dimensions, and of many places."""
         places = torch.tensor([2, 0])

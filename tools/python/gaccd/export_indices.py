@@ -11,6 +11,7 @@ from .export_convert import (Arguments, Converter, Converted, bounded, constant_
                              with_samples)
 from .export_data import ones_at
 from .export_graph import GraphBuilder
+from .export_rounding import of_type
 from .export_types import Node
 from .export_layout import LAYOUT, MAX_PARTS, inner_size, split_into_ranges, taken
 
@@ -162,11 +163,14 @@ def _written(graph: GraphBuilder, node: Any, whole: Any, dim: int, places: range
 
 
 def _copy(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    """Assigns the second value, with the sizes of the first."""
-    x = a["src"]
-    if graph.sizes(node) == graph.sizes(node, graph.shape(x)):
-        return graph.raw_value_name(node, x)
-    return repeated(graph, node, graph.value_name(node, x), graph.sizes(node))
+    """Assigns the second value, with the sizes and the type of the first."""
+    x, same = a["src"], graph.sizes(node) == graph.sizes(node, graph.shape(a["src"]))
+    before, after = (one.meta["val"].dtype for one in (x, node))
+    if before != after and (after == torch.bool or (before.is_floating_point and not after.is_floating_point)):
+        name = of_type(graph, node, x, after)
+    else:
+        name = graph.raw_value_name(node, x) if same else graph.value_name(node, x)
+    return name if same else repeated(graph, node, name, graph.sizes(node))
 
 
 def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:

@@ -67,6 +67,25 @@ def to_zero(graph: GraphBuilder, node: Any, x: str) -> str:
     return _subtract(graph, node, _down(graph, node, above), _down(graph, node, below))
 
 
+def nonzero(graph: GraphBuilder, node: Any, x: str) -> str:
+    return inverted(graph, node, graph.emit(node, Node("equal", [x], {"to": 0.0})))
+
+
+def of_type(graph: GraphBuilder, node: Any, x: Any, after: torch.dtype) -> str:
+    """The value of x converted to another type."""
+    before = x.meta["val"].dtype
+    if before != torch.bool and after == torch.bool:
+        return nonzero(graph, node, graph.value_name(node, x))
+    if before == after or (not before.is_floating_point and not after.is_floating_point):
+        return graph.raw_value_name(node, x)
+    if not before.is_floating_point and after == torch.float32:
+        return graph.value_name(node, x)
+    if before == torch.float32 and not after.is_floating_point:
+        return to_zero(graph, node, graph.value_name(node, x))
+    raise graph.refuse(node, f"converts {before} to {after}, expected a model of float32; mixed precision is "
+                             "numerics of the job")
+
+
 def _to_even(graph: GraphBuilder, node: Any, x: str) -> str:
     """The nearest integer, of two the even one: floor(x), and 1 more where the rest is above 1/2, or is 1/2 and floor(x) odd."""
     down = _down(graph, node, x)

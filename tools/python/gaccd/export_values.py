@@ -12,7 +12,7 @@ from .export_convert import (Arguments, Converter, Converted, bounded, full, has
 from .export_formulas import absolute, extreme
 from .export_graph import GraphBuilder
 from .export_layout import inner_size
-from .export_rounding import divided, divided_by, rounded_later, to_zero
+from .export_rounding import divided, divided_by, nonzero, of_type, rounded_later
 from .export_types import HIDDEN, INFINITE, MOST, Node, SampleMask, Uniform, is_discrete
 
 MAX_FACTORS = 64  # of a product
@@ -219,17 +219,13 @@ def _isinf(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     return Node("add", [graph.emit(node, Node("less", [scaled(graph, node, x, sign)], {"than": -INFINITE})) for sign in (1, -1)], {})
 
 
-def _nonzero(graph: GraphBuilder, node: Any, x: str) -> str:
-    return inverted(graph, node, graph.emit(node, Node("equal", [x], {"to": 0.0})))
-
-
 def _mask(graph: GraphBuilder, node: Any, x: Any) -> str:
     """The operand of a logical or bitwise operation as a mask."""
     name = graph.value_name(node, x)
     dtype = x.meta["val"].dtype
     if dtype != torch.bool and "bitwise" in str(node.target):
         raise graph.refuse(node, f"of {dtype}, expected masks of torch.bool, as x != 0 is one")
-    return name if dtype == torch.bool else _nonzero(graph, node, name)
+    return name if dtype == torch.bool else nonzero(graph, node, name)
 
 
 def _and(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
@@ -248,7 +244,7 @@ def _or(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 def _xor(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     one, other = (_mask(graph, node, a[name]) for name in ("self", "other"))
-    return _nonzero(graph, node, graph.emit(node, Node("add", [one, scaled(graph, node, other, -1)], {})))
+    return nonzero(graph, node, graph.emit(node, Node("add", [one, scaled(graph, node, other, -1)], {})))
 
 
 def _not(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
@@ -387,7 +383,7 @@ def _binary_cross_entropy(graph: GraphBuilder, node: Any, a: Arguments) -> Conve
 def _any(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     count = _sum("sum")(graph, node, a)
     count.inputs = [_mask(graph, node, a["self"])]
-    return _nonzero(graph, node, graph.emit(node, count))
+    return nonzero(graph, node, graph.emit(node, count))
 
 
 def _last(graph: GraphBuilder, node: Any, x: Any, dim: int) -> list[int]:
@@ -407,17 +403,7 @@ def _softmax(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 
 def _to_copy(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    before, after = node.args[0].meta["val"].dtype, a["dtype"] or node.args[0].meta["val"].dtype
-    if before != torch.bool and after == torch.bool:
-        return _nonzero(graph, node, graph.value_name(node, node.args[0]))
-    if before == after or (not before.is_floating_point and not after.is_floating_point):
-        return graph.raw_value_name(node, node.args[0])
-    if not before.is_floating_point and after == torch.float32:
-        return graph.value_name(node, node.args[0])
-    if before == torch.float32 and not after.is_floating_point:
-        return to_zero(graph, node, graph.value_name(node, node.args[0]))
-    raise graph.refuse(node, f"converts {before} to {after}, expected a model of float32; mixed precision is "
-                             "numerics of the job")
+    return of_type(graph, node, node.args[0], a["dtype"] or node.args[0].meta["val"].dtype)
 
 
 VALUES: dict[str, Converter] = {
