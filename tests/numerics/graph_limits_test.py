@@ -202,6 +202,12 @@ class GraphLimits(ExportTest):
             with self.subTest(formula=formula.__name__):
                 self.check_model(nn.Sequential(nn.Linear(4, 4), Formula(formula), nn.Linear(4, 3)), torch.randn(2, 4))
 
+    def test_bits_of_values_are_refused(self):
+        """They were taken for the values."""
+        found = self.refusal_of(Scaled(lambda p: p + p.detach().view(torch.int32) % 7), torch.randn(2, 4))
+        self.assertIn("reads the bits of values as those of another type; x.to(dtype)", found)
+        self.check_model(Scaled(lambda p: p + p.view(torch.float32) * p.view(3, 1)[:, 0]), torch.randn(2, 4))
+
     def test_sums_of_another_type(self):
         """sum(dtype=torch.long) truncates each value before it adds them; of masks, torch.bool gives whether there is one."""
         for name, formula in (("integers", lambda y: y + y.detach().sum(1, dtype=torch.long)[:, None]),

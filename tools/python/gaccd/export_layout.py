@@ -27,6 +27,8 @@ def _detach(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 
 def _view(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    if "dtype" in a and a["dtype"] != a["self"].meta["val"].dtype:
+        raise graph.refuse(node, "reads the bits of values as those of another type; x.to(dtype) converts values")
     if parts := stacked(graph, node):
         return stack(graph, node, parts)
     x = with_samples(graph, node, a["self"], graph.raw_value_name(node, a["self"]))
