@@ -25,6 +25,15 @@ class GraphLimits(ExportTest):
         self.check_model(Looks(5000, lambda ids: ((ids % 97) * (7919 % 97) + 13) % 97), torch.randint(5000, (2, 5)))
         self.check_model(Looks(300, lambda ids: (ids[:, 1:] * 300 + ids[:, :-1]) % 97), torch.randint(300, (2, 5)))
 
+    def test_powers_of_integers_are_exact(self):
+        """2^15 was 32767, by its logarithm."""
+        for name, formula in (("of 2", lambda ids: 2 ** (ids % 24) % 97), ("of 10", lambda ids: 10 ** (ids % 8) // 3 % 97),
+                              ("square", lambda ids: ids ** 2 % 97)):
+            with self.subTest(powers=name):
+                self.check_model(Looks(300, formula), torch.randint(300, (2, 5)), samples=32)
+        self.assertIn("gives integers such as", self.refusal_of(Looks(300, lambda ids: 3 ** (ids % 20) % 97), torch.randint(300, (2, 5))))
+        self.assertIn("of integers that depend on data, expected one number", self.refusal_of(Looks(9, lambda ids: ids ** (ids % 3)), torch.randint(9, (2, 5))))
+
     def test_quotients_of_integers_are_exact(self):
         """41 times 1 / 41 is below 1."""
         self.check_model(Looks(9000, lambda ids: (ids % 60 * 41 / 41).long()), torch.randint(9000, (2, 5)))

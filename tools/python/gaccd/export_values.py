@@ -16,6 +16,7 @@ from .export_rounding import divided, divided_by, nonzero, of_type, rounded_late
 from .export_types import HIDDEN, INFINITE, MOST, Node, SampleMask, Uniform, is_discrete
 
 MAX_FACTORS = 64  # of a product
+LARGEST_INTEGER = 24  # in bits; export_integers.py refuses larger ones
 
 
 def _unary(op: str, **attributes: float) -> Converter:
@@ -42,16 +43,31 @@ def _pow(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 
 def _pow_of_values(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    """exp(exponent log(x)), as x is above 0 where the exponent is no integer."""
+    """exp(exponent log(x)), as x is above 0 where the exponent is no integer; integers are those of a list."""
     if isinstance(graph.value(a["exponent"]), torch.Tensor):
         raise graph.refuse(node, "to the power of several known numbers, expected one; torch.stack of powers has several")
     base, exponent = constant_number(graph, a["self"]), graph.value_name(node, a["exponent"])
+    if is_discrete(node) and base != 1:
+        return _listed_powers(graph, node, a, base)
     if base is None:
         logarithm = graph.emit(node, Node("log", input_names(graph, node, a["self"]), {}))
         return Node("exp", [graph.emit(node, Node("mul", [logarithm, exponent], {}))], {})
     if base <= 0:
         raise graph.refuse(node, f"of {base:g} to the power of a value, expected a number above 0")
     return Node("exp", [scaled(graph, node, exponent, math.log(base))], {})
+
+
+def _listed_powers(graph: GraphBuilder, node: Any, a: Arguments, base: float | None) -> Converted:
+    """Of integers up to 2^24: exp rounds, so that a conversion to integers may give one less."""
+    if base is None or base < 2:
+        raise graph.refuse(node, "of integers that depend on data, expected one number from 2 on to the power of them")
+    powers = torch.tensor([base ** n for n in range(int(LARGEST_INTEGER / math.log2(base)) + 1)])
+    sizes = graph.sizes(node, graph.shape(a["exponent"]))
+    exponent = viewed(graph, node, rows_name(graph, node, a["exponent"]), [*sizes, 1])
+    before = graph.constant(node, -torch.arange(len(powers), dtype=torch.float32))
+    hits = graph.emit(node, Node("equal", [graph.emit(node, Node("add", [exponent, before], {}))], {"to": 0.0}))
+    found = graph.emit(node, Node("mul", [hits, graph.constant(node, powers)], {}))
+    return Node("sum", [found], {"dims": [len(sizes)], "keepdim": False})
 
 
 def _gradient_at_limit(kind: Any) -> float:
