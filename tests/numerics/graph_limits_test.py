@@ -6,6 +6,7 @@ import dataclasses
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 from exporter import ExportTest, open_exporter
 
@@ -95,6 +96,13 @@ class GraphLimits(ExportTest):
                 self.check_model(Scaled(formula), torch.randn(2, 4))
         self.assertIn("one of which counts samples", self.refusal_of(
             nn.Sequential(nn.Linear(4, 3), Formula(lambda y: y + loss(y.sigmoid(), torch.zeros_like(y)))), torch.randn(2, 4)))
+
+    def test_distances_of_many_equal_points(self):
+        """PyTorch makes a root of cdist beyond 25 rows; its gradient at 0 is infinite with versions whose clamp has one there."""
+        from gaccd import export_ops, export_values
+        for clamp in ("clamp", "hardtanh"):
+            with self.subTest(clamp=clamp), mock.patch.dict(export_ops.CONVERTERS, clamp=export_values._limits(clamp, "min", "max")):
+                self.check_model(Scaled(lambda p: (lambda rows: torch.cdist(rows, rows).sum(1)[:3])(p[:, None].repeat(10, 2))), torch.randn(2, 4))
 
     def test_quotients_of_small_negative_values(self):
         """x - 1 * -1 is 1 for x of -1e-10, as if x had reached the divisor."""

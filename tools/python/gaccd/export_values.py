@@ -33,6 +33,13 @@ def _leaky_relu(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     return Node("leaky_relu", input_names(graph, node, a["self"]), {"slope": float(a["negative_slope"])})
 
 
+def _sqrt(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
+    """Of the distances that PyTorch makes of cdist the gradient at 0 is 0, as that of cdist."""
+    if str(node.meta.get("original_aten")).startswith("aten._euclidean_dist."):
+        return Node("root", input_names(graph, node, a["self"]), {})
+    return Node("power", input_names(graph, node, a["self"]), {"exponent": 0.5})
+
+
 def _pow(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     exponent = constant_number(graph, a["exponent"])
     if exponent is None:
@@ -426,10 +433,10 @@ VALUES: dict[str, Converter] = {
     **{name: _unary(name) for name in ("relu", "silu", "tanh", "sigmoid", "hardswish", "hardsigmoid", "exp", "expm1", "log", "log1p", "sin", "cos",
                                        "erf", "erfc")},
     **{name: _unary("power", exponent=exponent)
-       for name, exponent in (("rsqrt", -0.5), ("sqrt", 0.5), ("reciprocal", -1.0), ("square", 2.0))},
+       for name, exponent in (("rsqrt", -0.5), ("reciprocal", -1.0), ("square", 2.0))},
     **dict.fromkeys(("bitwise_and", "logical_and"), _and), **dict.fromkeys(("bitwise_or", "logical_or"), _or),
     **dict.fromkeys(("bitwise_not", "logical_not"), _not), **dict.fromkeys(("_softmax", "softmax"), _softmax),
-    "prod": _products(False), "cumprod": _products(True), "bucketize": _bucketize, "isnan": _isnan, "isinf": _isinf, "sinc": _sinc, "special_sinc": _sinc,
+    "sqrt": _sqrt, "prod": _products(False), "cumprod": _products(True), "bucketize": _bucketize, "isnan": _isnan, "isinf": _isinf, "sinc": _sinc, "special_sinc": _sinc,
     "xlogy": _times_log("log"), "special_xlogy": _times_log("log"), "special_xlog1py": _times_log("log1p"), "logical_xor": _xor, "bitwise_xor": _xor, "neg": _unary("scale", factor=-1.0), "relu6": _unary("hardtanh", least=0.0, most=6.0),
     "hardtanh": _limits("hardtanh", "min_val", "max_val"), "clamp": _limits(CLAMP, "min", "max"),
     "clamp_min": _limits(CLAMP, "min", ""), "clamp_max": _limits(CLAMP, "", "max"),
