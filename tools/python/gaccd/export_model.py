@@ -331,7 +331,7 @@ def _check_memory(tensors: Mapping[str, torch.Tensor]) -> None:
     """Refuses views of trained parameters, which would change with them in PyTorch; gaccd only supports identical tensors."""
     first: dict[int, list[tuple[str, torch.Tensor]]] = {}  # by address
     for name, tensor in tensors.items():
-        if tensor.device.type != "cpu" or not tensor.numel():
+        if tensor.is_meta or not tensor.numel():
             continue
         others = first.setdefault(tensor.untyped_storage().data_ptr(), [])
         for known, other in others:
