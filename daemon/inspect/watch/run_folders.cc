@@ -173,8 +173,9 @@ std::vector<std::string> NotesOn(const std::vector<Attempt>& attempts,
     } else if (!one.has_events) {
       notes.push_back(StrCat("attempt ", one.name, " has no events"));
     }
-    if (IsLocal(one)) continue;                                // some of these numbers are SLURM's
-    if (std::cmp_greater(one.number, kMaxAttempts)) continue;  // a name that a user gave: "20261130-copy"
+    if (IsLocal(one)) continue;  // some of these numbers are SLURM's
+    // A name that a user gave, such as 20261130-copy.
+    if (std::cmp_greater(one.number, kMaxAttempts)) continue;
     for (int number = 0; number < one.number; ++number)
       expected.insert(FormatAttemptName(number, one.job));
   }
