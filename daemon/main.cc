@@ -56,7 +56,7 @@ void PrintError(const Status& status, const std::string& who, std::string_view v
   const std::string line = gaccd::StrCat(
       "gaccd: ", gaccd::Printable(who), "error (", gaccd::ErrorKindName(status.kind()), ", exit ",
       static_cast<int>(status.kind()), "): ", gaccd::Printable(status.message()), "\n", hint);
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
 int ExitCode(const Result<int>& exit) {

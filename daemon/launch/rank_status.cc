@@ -105,16 +105,18 @@ VerbOutcome ExitRank(RankStatus rank_status, Session& session, const ErrorPrinte
   if (!rank_status.status.ok() && PeersAreLost(session)) rank_status.shared = false;
   if (rank_status.status.ok() || rank_status.shared) session.peers->Goodbye();
   if (rank_status.status.ok()) return {};
+  // stderr may be a file on a file system that does not respond; the others wait for this rank.
+  const auto print_in_time = [&print](const Status& status) {
+    (void)CallWithin(kForTheMessage, [print, status] { print(status); });
+  };
   if (rank_status.shared) {
-    if (comm.rank() == rank_status.reporting_rank) print(rank_status.status);
+    if (comm.rank() == rank_status.reporting_rank) print_in_time(rank_status.status);
     return {std::move(rank_status.status), true};
   }
   const int code = static_cast<int>(rank_status.status.kind());
   rank_status.status =
       std::move(rank_status.status).WithContext(RankOnHost(comm.rank(), comm.topology().hosts));
-  // stderr may be a file on a file system that does not respond; the others wait for this rank's
-  // end.
-  (void)CallWithin(kForTheMessage, [print, status = rank_status.status] { print(status); });
+  print_in_time(rank_status.status);
   WaitForVerdictWriter(session);
   session.device_comm().Abort(code);
   return {std::move(rank_status.status), true};

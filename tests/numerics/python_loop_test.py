@@ -495,6 +495,15 @@ class Samples(unittest.TestCase):
             next(batches.updates(iterator))
         self.assertEqual(next(batches.updates(iter(batches))).number, 2)
 
+    def test_an_iterator_may_be_wrapped_anew(self):
+        batches = self.module.ExactBatches(53, self.plan(2, 3, 17), 1, seed=4)
+        iterator = iter(batches)
+        for number in (1, 2):
+            for update in batches.updates(map(list, iterator)):
+                self.assertEqual((update.number, [tuple(one) for one in update.batches]), (number, list(update.micro_batches)))
+                update.complete()
+                break
+
     def test_iterators_from_before_the_state_are_refused(self):
         """They gave the samples of the first updates."""
         from torch.utils.data import DataLoader

@@ -123,9 +123,9 @@ def _quotient(graph: GraphBuilder, node: Any, x: str, divisor: float, truncates:
 
 def _divisor(graph: GraphBuilder, node: Any, a: Arguments) -> float:
     number = constant_number(graph, a["other"])
-    if not number:
-        raise graph.refuse(node, "divides by " + ("0" if number == 0 else "what depends on data or parameters, or by several numbers, "
-                                                  "expected one number"))
+    if not number or abs(number) > torch.finfo(torch.float32).max:
+        raise graph.refuse(node, "divides by " + ("what depends on data or parameters, or by several numbers, expected one number"
+                                                  if number is None else f"{number:g}"))
     return number
 
 

@@ -67,7 +67,7 @@ def _pow_of_values(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 def _listed_powers(graph: GraphBuilder, node: Any, a: Arguments, base: float | None) -> Converted:
     """Of integers up to 2^24: exp rounds, so that a conversion to integers may give one less."""
     if base is None or base < 2:
-        raise graph.refuse(node, "of integers that depend on data, expected one number from 2 on to the power of them")
+        raise graph.refuse(node, "of integers, expected one number from 2 on to the power of them")
     powers = torch.tensor([base ** n for n in range(int(LARGEST_INTEGER / math.log2(base)) + 1)])
     sizes = graph.sizes(node, graph.shape(a["exponent"]))
     exponent = viewed(graph, node, rows_name(graph, node, a["exponent"]), [*sizes, 1])
@@ -214,6 +214,8 @@ def _compare(op: str, negated: bool = False, exchanged: bool = False) -> Convert
                 both = [graph.emit(node, Node("clamp", [one], {"least": -MOST, "most": MOST})) for one in both]
             name, limit = graph.emit(node, Node("add", [both[0], scaled(graph, node, both[1], -1)], {})), 0.0
         if negated and of_numbers and op == "less":
+            if limit == -math.inf:  # true of all numbers, but not of NaN
+                return Node("equal", [graph.emit(node, Node("clamp", [name], {"least": 0.0, "most": 0.0}))], {"to": 0.0})
             than = INFINITE if limit == math.inf else bounded(limit)
             above = graph.emit(node, Node("less", [scaled(graph, node, name, -1)], {"than": -than}))
             return Node("add", [above, graph.emit(node, Node("equal", [name], {"to": than}))], {})
@@ -395,8 +397,10 @@ def _binary_cross_entropy(graph: GraphBuilder, node: Any, a: Arguments) -> Conve
     logs = [emit("clamp", one, least=-100.0, most=-HIDDEN) for one in (emit("log1p", below), emit("log", x))]
     value = emit("add", emit("mul", shifted(graph, node, target, -1), logs[0]), scaled(graph, node, emit("mul", target, logs[1]), -1))
     least = emit("clamp", emit("mul", x, shifted(graph, node, below, 1)), least=1e-12, most=-HIDDEN)
-    slope = emit("detach", emit("div", emit("add", x, scaled(graph, node, target, -1)), least))
-    y = emit("add", value, emit("mul", slope, emit("add", trained, below)))  # adds 0, with the gradient
+    least = emit("add", least, emit("equal", least, to=0.0))  # of 16 bits, 1e-12 is 0
+    root = emit("power", least, exponent=-0.5)  # twice, as 16 bits do not hold the quotient
+    slope = emit("detach", emit("mul", emit("add", x, scaled(graph, node, target, -1)), root))
+    y = emit("add", value, emit("mul", slope, emit("mul", root, emit("add", trained, below))))  # adds 0, with the gradient
     y = y if a["weight"] is None else emit("mul", y, graph.value_name(node, a["weight"]))
     if not a["reduction"]:
         return y

@@ -155,7 +155,7 @@ class ExactBatches:
         if batches is self._iterator and self._taken != self.done:
             raise ValueError(f"expected an iterator that begins with update {self.done + 1}, found one that another loop "
                              "has left within an update; a DataLoader can begin anew")
-        self._least = 0 if batches is self._iterator else self.done + 1
+        self._least = 0 if self._taken == self.done else self.done + 1  # others are complete than were loaded: load_state_dict()
         self._iterator = batches if batches is loader else None
         for number in range(self.done + 1, self.total + 1):
             update = self.at(number)
