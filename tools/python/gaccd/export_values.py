@@ -213,9 +213,10 @@ def _compare(op: str, negated: bool = False, exchanged: bool = False) -> Convert
             if of_numbers and (negated or op == "equal"):  # so that infinities are equal
                 both = [graph.emit(node, Node("clamp", [one], {"least": -MOST, "most": MOST})) for one in both]
             name, limit = graph.emit(node, Node("add", [both[0], scaled(graph, node, both[1], -1)], {})), 0.0
+        if limit == -math.inf and of_numbers and op == "less":  # x >= -inf is true but for NaN, x < -inf never
+            zero = graph.emit(node, Node("clamp", [name], {"least": 0.0, "most": 0.0}))
+            return Node("equal", [zero], {"to": 0.0}) if negated else Node("less", [zero], {"than": 0.0})
         if negated and of_numbers and op == "less":
-            if limit == -math.inf:  # true of all numbers, but not of NaN
-                return Node("equal", [graph.emit(node, Node("clamp", [name], {"least": 0.0, "most": 0.0}))], {"to": 0.0})
             than = INFINITE if limit == math.inf else bounded(limit)
             above = graph.emit(node, Node("less", [scaled(graph, node, name, -1)], {"than": -than}))
             return Node("add", [above, graph.emit(node, Node("equal", [name], {"to": than}))], {})
