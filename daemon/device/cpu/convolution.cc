@@ -4,7 +4,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cpu/cpu_context.h"
-#include "daemon/device/cpu/onednn_api.h"
+#include "daemon/device/cpu/onednn_compat.h"
 
 namespace gaccd {
 namespace {

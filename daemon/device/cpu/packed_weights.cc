@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "daemon/device/cpu/cpu_context.h"
-#include "daemon/device/cpu/onednn_api.h"
+#include "daemon/device/cpu/onednn_compat.h"
 
 namespace gaccd {
 namespace {

@@ -6,7 +6,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/device/cpu/cpu_context.h"
 #include "daemon/device/cpu/matmul.h"
-#include "daemon/device/cpu/onednn_api.h"
+#include "daemon/device/cpu/onednn_compat.h"
 #include "daemon/device/cpu/packed_weights.h"
 
 namespace gaccd {
