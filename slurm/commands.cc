@@ -119,7 +119,8 @@ Result<ProgramOutput> RunProgram(const std::vector<std::string>& words, const st
     ::kill(child, SIGKILL);
     int state = 0;
     ::waitpid(child, &state, 0);
-    return Status(ErrorKind::kOs, StrCat(words[0], " gave no answer within ", limit.count(), " s"));
+    return Status(ErrorKind::kUnavailable,
+                  StrCat(words[0], " gave no answer within ", limit.count(), " s"));
   }
   ProgramOutput output{.exit = *exit};
   GACCD_ASSIGN_OR_RETURN(output.out, ReadText(out));

@@ -226,7 +226,14 @@ Status WriteFiles(const PlannedSubmission& submission, const std::string& script
 // The job id: "17" in the output "17;cluster". Plugins and wrappers of a site may print lines
 // before.
 Result<std::string> Sbatch(const std::vector<std::string>& words) {
-  GACCD_ASSIGN_OR_RETURN(const ProgramOutput output, RunProgram(words, "", kPatience));
+  const auto ran = RunProgram(words, "", kPatience);
+  if (!ran.ok() && ran.status().kind() == ErrorKind::kUnavailable) {
+    return Status(ErrorKind::kUnavailable,
+                  StrCat(ran.status().message(),
+                         "; the job may be queued all the same: check with squeue --me"));
+  }
+  if (!ran.ok()) return ran.status();
+  const ProgramOutput& output = *ran;
   const std::size_t end = output.out.find_last_not_of('\n');
   const std::size_t before = output.out.find_last_of('\n', end);
   const std::size_t begin = before == std::string::npos ? 0 : before + 1;

@@ -228,7 +228,7 @@ bool AppendFile::Append(std::string line, Counted counted) {
 void AppendFile::ReopenIfRemoved() {
   last_check_ = std::chrono::steady_clock::now();
   struct stat info {};
-  const bool exists = ::fstat(file_.get(), &info) != 0 || info.st_nlink > 0;
+  const bool exists = mode_ == kNotAgain || ::fstat(file_.get(), &info) != 0 || info.st_nlink > 0;
   const std::int64_t lines = std::exchange(since_check_, 0);
   if (exists) return;
   dropped_ += lines;

@@ -28,7 +28,8 @@ namespace gaccd {
 // lines since the last check count as dropped. Not thread-safe.
 class AppendFile {
  public:
-  // `file` is open for appending at `path`; mode: for creating the file again.
+  static constexpr unsigned kNotAgain = ~0U;
+  // `file` is open for appending at `path`; mode: for creating the file again, or kNotAgain.
   AppendFile(FileDescriptor file, std::string path, unsigned mode = kFileMode)
       : file_(std::move(file)), path_(std::move(path)), mode_(mode) {}
 

@@ -67,12 +67,19 @@ TerminalOutput::~TerminalOutput() {
 }
 
 void TerminalOutput::Write(std::string_view text) {
-  if (::isatty(fd_) == 0) {
+  const std::lock_guard lock(mutex_);
+  Detect();
+  if (file_) {
+    const bool responds = !file_->stalled_for();
+    file_->Add(std::string(text));
+    if (responds) file_->Flush(kPatience);
+    return;
+  }
+  if (!is_terminal_) {
     // Training continues if the reader is gone.
     [[maybe_unused]] const Status status = WriteAll(fd_, text, "output");
     return;
   }
-  const std::lock_guard lock(mutex_);
   FlushLocked();
   if (pending_.empty()) text.remove_prefix(WriteSome(text));
   if (pending_.size() + text.size() > kMaxPendingBytes) {
@@ -80,6 +87,27 @@ void TerminalOutput::Write(std::string_view text) {
     return;
   }
   pending_ += text;
+}
+
+void TerminalOutput::Detect() {
+  const std::string link = StrCat("/proc/self/fd/", fd_);
+  char text[PATH_MAX];
+  const ssize_t size = ::readlink(link.c_str(), text, sizeof(text));
+  const std::string_view target(text, static_cast<std::size_t>(std::max(size, ssize_t{0})));
+  if (target == target_) return;
+  target_ = target;
+  file_.reset();
+  is_terminal_ = ::isatty(fd_) != 0;
+  if (is_terminal_) return;
+  FileDescriptor copy(::fcntl(fd_, F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid()) return;
+  auto writer = LineWriter::Start(AppendFile(std::move(copy), "output", AppendFile::kNotAgain),
+                                  [](const LineStamp& /*last*/, const DroppedLines& dropped) {
+                                    return StrCat("gaccd: warning: ", dropped.lines,
+                                                  dropped.lines == 1 ? " line is" : " lines are",
+                                                  " lost: ", dropped.reason);
+                                  });
+  if (writer.ok()) file_ = *std::move(writer);  // otherwise there is no thread: writes block
 }
 
 bool TerminalOutput::Flush() {

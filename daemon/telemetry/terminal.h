@@ -4,12 +4,14 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "collectives/base/files.h"
+#include "daemon/telemetry/line_writer.h"
 
 namespace gaccd {
 
@@ -38,12 +40,13 @@ class Terminal {
 
 // Output of text for users. A terminal may stop reading (Ctrl-S, a lost connection): text that it
 // does not accept is kept in memory, up to kMaxPendingBytes, and written by a later call; more is
-// dropped, and a line contains the number of dropped texts. Writes to a file or a pipe block as
-// usual. Thread-safe.
+// dropped, and a line contains the number of dropped texts. The same for a file or a pipe, whose
+// file system or reader may stop: a write waits up to kPatience, and later ones do not wait until
+// that one is done. Thread-safe.
 class TerminalOutput {
  public:
   static constexpr std::size_t kMaxPendingBytes = std::size_t{64} << 10;
-  // How long the destructor waits for pending text.
+  // How long a write to a file or a pipe, and the destructor for pending text, wait.
   static constexpr std::chrono::milliseconds kPatience{500};
 
   // `fd` must outlive it.
@@ -52,7 +55,7 @@ class TerminalOutput {
   TerminalOutput(const TerminalOutput&) = delete;
   TerminalOutput& operator=(const TerminalOutput&) = delete;
 
-  // Never waits for a terminal.
+  // Whole lines if fd is no terminal. Never waits for a terminal.
   void Write(std::string_view text);
   // Tries to write pending text; returns whether none is left.
   bool Flush();
@@ -62,6 +65,8 @@ class TerminalOutput {
   // if it is gone.
   std::size_t WriteSome(std::string_view text);
   void FlushLocked();
+  // Finds out what fd_ is, again if it is redirected. Nothing here waits for a file system.
+  void Detect();
   // A non-blocking descriptor of the terminal of fd_; fd_ itself if it cannot be reopened.
   int NonBlockingFd();
 
@@ -71,6 +76,9 @@ class TerminalOutput {
   std::uint64_t device_ = 0;  // of opened_
   std::string pending_;
   std::int64_t dropped_ = 0;  // since the last report
+  std::string target_;        // what fd_ refers to, by /proc
+  bool is_terminal_ = false;
+  std::unique_ptr<LineWriter> file_;  // if fd_ is no terminal
 };
 
 // Whether the locale's character set is UTF-8, according to LC_ALL, else LC_CTYPE, else LANG.

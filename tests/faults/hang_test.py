@@ -72,13 +72,13 @@ class Hang(unittest.TestCase):
         return "\n".join(line for i, line in enumerate(lines)
                          if " step: " not in line or i + 20 > len(lines))
 
-    def train(self, *args):
-        """Until some updates are done."""
+    def train(self, *args, program=(), run_dir=None):
+        """Until some updates are done. program: what starts gaccd on each rank."""
         with open(self.output, "w", encoding="utf-8") as output:
             run = subprocess.Popen(
                 ["timeout", "-k", "1", str(LIMIT_S + 3 * SECONDS), "mpirun", "--allow-run-as-root",
-                 "--oversubscribe", "--bind-to", "none", "-n", str(RANKS), GACCD, "train",
-                 f"--job={self.dir}/job.txtpb", f"--run-dir={self.mount}/run", f"--bound={BOUND}",
+                 "--oversubscribe", "--bind-to", "none", "-n", str(RANKS), *program, GACCD, "train",
+                 f"--job={self.dir}/job.txtpb", f"--run-dir={run_dir or self.mount / 'run'}", f"--bound={BOUND}",
                  *args],
                 stdout=output, stderr=subprocess.STDOUT,
                 env={**os.environ, "OMPI_MCA_mpi_yield_when_idle": "1"})
@@ -194,6 +194,23 @@ class Hang(unittest.TestCase):
         self.assertEqual(self.end(run, 2 * BOUND + LAUNCHER_S), 75, self.said())
         self.assertRegex(self.said(), r"error \(tempfail, exit 75\): stopped by SIGUSR1 \(1 of 4 ranks\) after update \d+, "
                                       rf"not saved: .*the file system of '{self.mount}/run/ckpt' does not answer")
+
+    def test_training_continues_while_its_output_hangs(self):
+        """As under slurm/launch, the output of each rank is a file; here only that file hangs."""
+        self.output = self.disk / "0.out"
+        self.run_dir = lambda: self.dir / "run"
+        to_file = 'exec "$0" "$@" >"%s/$OMPI_COMM_WORLD_RANK.out" 2>&1' % self.mount
+        run = self.train(program=["sh", "-c", to_file], run_dir=self.run_dir())
+        steps = lambda: sum(event["ev"] == "step" for event in self.events())
+        pids = self.pids()
+        self.hang()
+        before, printed = steps(), self.updates()
+        time.sleep(SECONDS)
+        self.assertGreater(steps(), before + 20, self.said())
+        os.kill(pids[1], signal.SIGUSR1)
+        wait_for(lambda: self.events()[-1]["ev"] == "verdict", self.said)
+        self.assertEqual(self.end(run, 2 * BOUND + LAUNCHER_S), 75, self.said())
+        self.assertLessEqual(self.updates(), printed + 20, "the output hangs until here")
 
     def test_a_run_that_is_complete_while_the_folder_hangs(self):
         run = self.train("--save-every-seconds=0", "--max-updates=30000")  # some seconds: hang() comes in time

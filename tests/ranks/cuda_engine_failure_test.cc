@@ -19,6 +19,9 @@ constexpr milliseconds kBound{kSanitized ? 8'000 : 3'000};
 // fail by itself waits for the other ranks for ever.
 constexpr milliseconds kInTime = kBound + milliseconds(kSanitized ? 60'000 : 30'000);
 
+// For how long a rank hangs: a busy machine lets the others begin to wait for it seconds later.
+constexpr milliseconds kHang = 2 * kBound;
+
 const EngineCase kCase{.name = "three", .ranks = 3, .micro = 5, .target = 40, .updates = 40};
 
 class CudaEngineFailureTest : public ::testing::Test {
@@ -100,7 +103,7 @@ EngineRunOptions Hang(int rank) {
   return {.update = [updates](Engine& engine, Prefetcher& batches, const Plan& plan,
                               const UpdateSettings& settings) -> Status {
     if (++*updates == 3) {
-      std::this_thread::sleep_for(kBound);
+      std::this_thread::sleep_for(kHang);
       return {ErrorKind::kUnavailable, "this rank hung"};
     }
     return RunUpdate(engine, batches, PlainAccumulation(plan), settings);
@@ -125,7 +128,7 @@ TEST_F(CudaEngineFailureTest, HangingStageEndsAllStages) {
   const auto hang = [](int rank) -> EngineRunOptions {
     if (rank != 1) return {};
     return {.update = [](Engine&, Prefetcher&, const Plan&, const UpdateSettings&) -> Status {
-      std::this_thread::sleep_for(kBound);
+      std::this_thread::sleep_for(kHang);
       return {ErrorKind::kUnavailable, "this stage hung"};
     }};
   };

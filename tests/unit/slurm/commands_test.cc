@@ -24,7 +24,7 @@ TEST(RunProgram, ReportsStartErrorsAndTimeouts) {
   EXPECT_THAT(RunProgram({"no-such-program"}, "", std::chrono::seconds(60)),
               IsError(ErrorKind::kOs, "no-such-program"));
   EXPECT_THAT(RunProgram({"sleep", "1000"}, "", std::chrono::seconds(0)),
-              IsError(ErrorKind::kOs, "sleep gave no answer within 0 s"));
+              IsError(ErrorKind::kUnavailable, "sleep gave no answer within 0 s"));
 }
 
 TEST(RunProgram, DoesNotPassQueryDefaults) {

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <future>
 #include <limits>
 #include <thread>
@@ -182,6 +184,29 @@ TEST_F(ProgressTest, CountsOutputLostByTerminal) {
   const std::size_t whole = Count(shown, line + "\r\n");
   EXPECT_LT(whole, 1000U);
   EXPECT_THAT(shown, HasSubstr(StrCat("gaccd: warning: ", 1000 - whole, " lines are not shown")));
+}
+
+// As a file whose file system does not respond.
+TEST_F(ProgressTest, OutputDoesNotWaitForFullPipe) {
+  int pipe[2];
+  ASSERT_EQ(::pipe(pipe), 0);
+  const FileDescriptor in(pipe[0]);
+  const FileDescriptor out(pipe[1]);
+  constexpr int kLines = 200;
+  const std::string line(999, 'x');
+  auto lines = std::async(std::launch::async, [&] {
+    TerminalOutput output(out.get());
+    for (int i = 0; i < kLines; ++i) output.Write(line + "\n");
+  });
+  EXPECT_EQ(lines.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  std::string text;
+  std::array<char, 4096> block;
+  while (text.size() < kLines * (line.size() + 1)) {
+    const ssize_t got = ::read(in.get(), block.data(), block.size());
+    ASSERT_GT(got, 0);
+    text.append(block.data(), static_cast<std::size_t>(got));
+  }
+  EXPECT_EQ(Count(text, line + "\n"), static_cast<std::size_t>(kLines));
 }
 
 TEST_F(ProgressTest, PipesFilesAndDumbTerminalsHaveNoBar) {
