@@ -93,12 +93,12 @@ def job(program, model, path, updates):
     """Writes a job, and its data: the inputs, and targets or labels."""
     graph = (path / "graph.txtpb").read_text()
     weights = compare.load_file(path / "weights.safetensors")
-    inputs = compare._fitting(model, compare._inputs_of(graph, weights), BATCH, {})
+    inputs = samples.fit_inputs(model, samples.find_inputs(graph, weights), BATCH, {})
     torch.manual_seed(program.seed)
-    tensors = compare._draw(inputs, BATCH)
+    tensors = samples.draw(inputs, BATCH)
     labels, classes = compare._Compared(model, str(path), inputs, graph, {}, {}, BATCH, GACCD, False)._labels(tensors)
-    compare._save(str(path.parent), inputs, tensors, labels)
-    data = compare._data_text(inputs, labels, classes)
+    samples.save_arrays(str(path.parent), inputs, tensors, labels)
+    data = samples.data_text(inputs, labels, classes)
     loss = "softmax_cross_entropy" if classes else "mean_squared_error"
     (path.parent / "job.txtpb").write_text(
         f'name: "fuzz"\nmodel {{ graph {{ path: "model" }} loss {{ {loss} {{}} }} }}\n'
@@ -132,7 +132,7 @@ def trained_in_pytorch(model, kind, inputs, tensors, labels):
     given = [one.to(kind) if one.is_floating_point() else one for one in tensors]
     for _ in range(UPDATES):
         optimizer.zero_grad()
-        y = compare._calls(trained, inputs, given, {})
+        y = samples.call_model(trained, inputs, given, {})
         if labels.is_floating_point():
             torch.nn.functional.mse_loss(y, labels.to(kind)).backward()
         else:
@@ -205,6 +205,7 @@ def main():
 if __name__ == "__main__":
     gaccd = open_exporter(__doc__)
     warnings.simplefilter("ignore")
+    import gaccd.verify_inputs as samples
     import gaccd.verify_model as compare
     import random_programs
     import torch

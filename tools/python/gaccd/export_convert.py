@@ -1,4 +1,4 @@
-"""Helpers shared by the converters of export_ops.py, export_layout.py and export_values.py."""
+"""Helpers shared by the converters of export_ops.py, export_layout.py, export_masks.py and so on."""
 
 from __future__ import annotations
 

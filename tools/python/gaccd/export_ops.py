@@ -17,6 +17,7 @@ from .export_types import Node, Refused, is_discrete
 from .export_images import IMAGES
 from .export_indices import INDICES
 from .export_layout import LAYOUT
+from .export_masks import MASKS
 from .export_noise import NOISE
 from .export_norms import NORMS
 from .export_pools import POOLS
@@ -199,7 +200,7 @@ def _random(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
 
 
 CONVERTERS: dict[str, Converter] = {
-    **VALUES, **FORMULAS, **LAYOUT, **INDICES, **IMAGES, **POOLS, **NORMS, **ROUNDING, **SELECTION, **OF_COMPLEX, **NOISE,
+    **VALUES, **MASKS, **FORMULAS, **LAYOUT, **INDICES, **IMAGES, **POOLS, **NORMS, **ROUNDING, **SELECTION, **OF_COMPLEX, **NOISE,
     **dict.fromkeys(("dropout", "native_dropout"), _dropout), **dict.fromkeys(("bmm", "mm"), _matmul),
     **dict.fromkeys(("randperm", "poisson", "multinomial", "feature_dropout"), _random),
     "linear": _linear, "addmm": _addmm,

@@ -1,4 +1,4 @@
-"""Converters of arithmetic, comparisons and masks. A mask is a float value, 1 where it is true."""
+"""Converters of arithmetic, powers, sums and softmax."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 
-from .export_convert import (Arguments, Converter, Converted, bounded, full, has_infinity, input_names, inverted, limited, constant_number, permuted,
-                             rows_name, scaled, shifted, sliced, viewed)
+from .export_convert import (Arguments, Converter, Converted, bounded, constant_number, full, input_names,
+                             inverted, limited, permuted, rows_name, scaled, shifted, sliced, viewed)
 from .export_formulas import absolute, extreme
 from .export_graph import GraphBuilder
 from .export_layout import inner_size
+from .export_masks import as_mask, either
 from .export_rounding import divided, divided_by, nonzero, of_type, rounded_later
-from .export_types import HIDDEN, INFINITE, MOST, Node, SampleMask, Uniform, is_discrete
+from .export_types import HIDDEN, Node, SampleMask, Uniform, is_discrete
 
 MAX_FACTORS = 64  # of a product
 LARGEST_INTEGER = 24  # in bits; export_integers.py refuses larger ones
@@ -115,7 +116,7 @@ def _limits(op: str, least: str, most: str) -> Converter:
 def _add(sign: float, reversed_: bool = False) -> Converter:
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
         if node.meta["val"].dtype == torch.bool:
-            return _or(graph, node, a)
+            return either(graph, node, a)
         for one, other in ((a["self"], a["other"]), (a["other"], a["self"])):
             drawn, number = graph.value(one), constant_number(graph, other)
             if isinstance(drawn, Uniform) and number is not None and sign == a["alpha"] == 1:
@@ -196,117 +197,6 @@ def _sinc(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     return Node("add", [graph.emit(node, Node("select", [quotient, inverted(graph, node, zero)], {})), zero], {})
 
 
-def _compare(op: str, negated: bool = False, exchanged: bool = False) -> Converter:
-    """Computes x op y as (x - y) op 0. negated: not (x op y), for "less" of numbers, which may be NaN, x above or equal to y;
-    exchanged: y op x."""
-    key = "to" if op == "equal" else "than"
-
-    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-        x, y = (a["other"], a["self"]) if exchanged else (a["self"], a["other"])
-        limit, of_numbers = constant_number(graph, y), not all(is_discrete(one) for one in node.all_input_nodes)
-        if (number := constant_number(graph, x)) is not None:  # number < y: -y < -number
-            name, limit = scaled(graph, node, graph.value_name(node, y), -1), -number
-        elif limit is not None:
-            name = graph.value_name(node, x)
-        else:
-            both = input_names(graph, node, x, y)
-            if of_numbers and (negated or op == "equal"):  # so that infinities are equal
-                both = [graph.emit(node, Node("clamp", [one], {"least": -MOST, "most": MOST})) for one in both]
-            name, limit = graph.emit(node, Node("add", [both[0], scaled(graph, node, both[1], -1)], {})), 0.0
-        if limit == -math.inf and of_numbers and op == "less":  # x >= -inf is true but for NaN, x < -inf never
-            zero = graph.emit(node, Node("clamp", [name], {"least": 0.0, "most": 0.0}))
-            return Node("equal", [zero], {"to": 0.0}) if negated else Node("less", [zero], {"than": 0.0})
-        if negated and of_numbers and op == "less":
-            than = INFINITE if limit == math.inf else bounded(limit)
-            above = graph.emit(node, Node("less", [scaled(graph, node, name, -1)], {"than": -than}))
-            return Node("add", [above, graph.emit(node, Node("equal", [name], {"to": than}))], {})
-        if math.isinf(limit) and op == "equal":
-            found = graph.emit(node, Node("less", [scaled(graph, node, name, -1 if limit > 0 else 1)], {"than": -INFINITE}))
-        else:
-            found = graph.emit(node, Node(op, [name], {key: INFINITE if limit == math.inf else bounded(limit)}))
-        return inverted(graph, node, found) if negated else found
-    return made
-
-
-def _isnan(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    """Neither below 0 nor above nor 0."""
-    if has_infinity(graph, a["self"]) and any("softmax" in str(one.target) for one in graph.required_calls(a["self"])):
-        raise graph.refuse(node, "asks for NaN after a softmax of -inf, which gaccd has no NaN for; hide by torch.finfo(x.dtype).min, and "
-                                 "multiply what a softmax of hidden values makes by a mask")
-    x = graph.value_name(node, a["self"])
-    known = graph.emit(node, Node("equal", [x], {"to": 0.0}))
-    for sign in (1, -1):
-        known = graph.emit(node, Node("add", [known, graph.emit(node, Node("less", [scaled(graph, node, x, sign)], {"than": 0.0}))], {}))
-    return inverted(graph, node, known)
-
-
-def _isinf(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    x = graph.value_name(node, a["self"])
-    return Node("add", [graph.emit(node, Node("less", [scaled(graph, node, x, sign)], {"than": -INFINITE})) for sign in (1, -1)], {})
-
-
-def _mask(graph: GraphBuilder, node: Any, x: Any) -> str:
-    """The operand of a logical or bitwise operation as a mask."""
-    name = graph.value_name(node, x)
-    dtype = x.meta["val"].dtype
-    if dtype != torch.bool and "bitwise" in str(node.target):
-        raise graph.refuse(node, f"of {dtype}, expected masks of torch.bool, as x != 0 is one")
-    return name if dtype == torch.bool else nonzero(graph, node, name)
-
-
-def _and(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    for one, other in ((a["self"], a["other"]), (a["other"], a["self"])):
-        known = graph.value(other)
-        if isinstance(known, torch.Tensor) and known.dtype == torch.bool and bool(known.all()):
-            if graph.sizes(node) == graph.sizes(node, graph.shape(one)):
-                return _mask(graph, node, one)
-    return Node("mul", [_mask(graph, node, a["self"]), _mask(graph, node, a["other"])], {})
-
-
-def _or(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    neither = Node("mul", [inverted(graph, node, _mask(graph, node, one)) for one in (a["self"], a["other"])], {})
-    return inverted(graph, node, graph.emit(node, neither))
-
-
-def _xor(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    one, other = (_mask(graph, node, a[name]) for name in ("self", "other"))
-    return nonzero(graph, node, graph.emit(node, Node("add", [one, scaled(graph, node, other, -1)], {})))
-
-
-def _not(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    return inverted(graph, node, _mask(graph, node, a["self"]))
-
-
-def _chosen(graph: GraphBuilder, node: Any, x: Any) -> Converted | None:
-    """x as the result of a where() that chooses nothing else; None if it is to be broadcast or is the same for all samples."""
-    if x not in graph.input_dependent or graph.shape(x) != graph.shape(node):
-        return None
-    if x.meta["val"].dtype != node.meta["val"].dtype:
-        return None
-    return graph.raw_value_name(node, x)
-
-
-def _where(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    """Adds the selected values of both sides; values that are not selected, even NaN, have no effect."""
-    known = graph.value(a["condition"])
-    if isinstance(known, torch.Tensor) and known.numel() and bool((known == known.flatten()[0]).all()):
-        graph.for_all_samples(node, a["condition"])  # refuses one that depends on the number of samples
-        if (chosen := _chosen(graph, node, a["self"] if bool(known.flatten()[0]) else a["other"])) is not None:
-            return chosen
-    mask = graph.value_name(node, a["condition"])
-    parts = []
-    for value, where in ((a["self"], mask), (a["other"], inverted(graph, node, mask))):
-        number = constant_number(graph, value)
-        if number is None:
-            parts.append(graph.emit(node, Node("select", [graph.value_name(node, value), where], {})))
-        elif math.isnan(number):
-            roots = Node("power", [scaled(graph, node, where, -1)], {"exponent": 0.5})  # NaN for -1
-            parts.append(graph.emit(node, roots))
-        elif number != 0:
-            parts.append(scaled(graph, node, where, number))
-    return Node("add", parts, {}) if len(parts) == 2 else parts[0] if parts else scaled(graph, node, mask, 0)
-
-
 def _cumsum(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     """A product with an upper triangular matrix of ones."""
     order = _last(graph, node, a["self"], a["dim"])
@@ -332,20 +222,6 @@ def _products(cumulative: bool) -> Converter:
             found.append(graph.emit(node, Node("mul", [found[-1], one], {})) if found else one)
         return graph.emit(node, Node("cat", found, {"dim": dim})) if cumulative and rank and count > 1 else found[-1]
     return made
-
-
-def _bucketize(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
-    """The number of boundaries below the value; right: below or at it."""
-    limits = graph.value(a["boundaries"])
-    if not isinstance(limits, torch.Tensor):
-        raise graph.refuse(node, "by boundaries that depend on data or parameters, expected known ones")
-    sizes = graph.sizes(node, graph.shape(a["self"]))
-    x = viewed(graph, node, rows_name(graph, node, a["self"]), [*sizes, 1])
-    distance = graph.emit(node, Node("add", [x, graph.constant(node, -limits.float())], {}))
-    distance = distance if a["right"] else scaled(graph, node, distance, -1)
-    below = graph.emit(node, Node("less", [distance], {"than": 0.0}))
-    below = inverted(graph, node, below) if a["right"] else below
-    return Node("sum", [below], {"dims": [len(sizes)], "keepdim": False})
 
 
 def _without_samples(graph: GraphBuilder, node: Any, x: Any, given: Any) -> list[int]:
@@ -410,7 +286,7 @@ def _binary_cross_entropy(graph: GraphBuilder, node: Any, a: Arguments) -> Conve
 
 def _any(graph: GraphBuilder, node: Any, a: Arguments) -> Converted:
     count = _sum("sum")(graph, node, a)
-    count.inputs = [_mask(graph, node, a["self"])]
+    count.inputs = [as_mask(graph, node, a["self"])]
     return nonzero(graph, node, graph.emit(node, count))
 
 
@@ -439,16 +315,12 @@ VALUES: dict[str, Converter] = {
                                        "erf", "erfc")},
     **{name: _unary("power", exponent=exponent)
        for name, exponent in (("rsqrt", -0.5), ("reciprocal", -1.0), ("square", 2.0))},
-    **dict.fromkeys(("bitwise_and", "logical_and"), _and), **dict.fromkeys(("bitwise_or", "logical_or"), _or),
-    **dict.fromkeys(("bitwise_not", "logical_not"), _not), **dict.fromkeys(("_softmax", "softmax"), _softmax),
-    "sqrt": _sqrt, "prod": _products(False), "cumprod": _products(True), "bucketize": _bucketize, "isnan": _isnan, "isinf": _isinf, "sinc": _sinc, "special_sinc": _sinc,
-    "xlogy": _times_log("log"), "special_xlogy": _times_log("log"), "special_xlog1py": _times_log("log1p"), "logical_xor": _xor, "bitwise_xor": _xor, "neg": _unary("scale", factor=-1.0), "relu6": _unary("hardtanh", least=0.0, most=6.0),
+    **dict.fromkeys(("_softmax", "softmax"), _softmax),
+    "sqrt": _sqrt, "prod": _products(False), "cumprod": _products(True), "sinc": _sinc, "special_sinc": _sinc,
+    "xlogy": _times_log("log"), "special_xlogy": _times_log("log"), "special_xlog1py": _times_log("log1p"), "neg": _unary("scale", factor=-1.0), "relu6": _unary("hardtanh", least=0.0, most=6.0),
     "hardtanh": _limits("hardtanh", "min_val", "max_val"), "clamp": _limits(CLAMP, "min", "max"),
     "clamp_min": _limits(CLAMP, "min", ""), "clamp_max": _limits(CLAMP, "", "max"),
     "gelu": _gelu, "leaky_relu": _leaky_relu, "pow": _pow, "add": _add(1), "sub": _add(-1), "rsub": _add(-1, True),
-    "mul": _mul, "div": _div, "where": _where, "cumsum": _cumsum, "any": _any,
+    "mul": _mul, "div": _div, "cumsum": _cumsum, "any": _any,
     "linalg_vector_norm": _vector_norm, "binary_cross_entropy": _binary_cross_entropy, "sum": _sum("sum"), "mean": _sum("mean"), "_to_copy": _to_copy,
-    "eq": _compare("equal"), "ne": _compare("equal", negated=True), "lt": _compare("less"),
-    "ge": _compare("less", negated=True), "gt": _compare("less", exchanged=True),
-    "le": _compare("less", negated=True, exchanged=True),
 }
