@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {

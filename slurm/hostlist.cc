@@ -7,7 +7,6 @@
 #include <set>
 #include <utility>
 
-#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {

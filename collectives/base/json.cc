@@ -4,7 +4,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {

@@ -1,9 +1,13 @@
 // SharedLibrary: a library loaded on demand, so that the binary starts on machines without it.
 #pragma once
 
+#include <dlfcn.h>
+
 #include <string>
+#include <utility>
 
 #include "collectives/base/result.h"
+#include "collectives/base/strings.h"
 
 namespace gaccd {
 
@@ -11,7 +15,11 @@ class SharedLibrary {
  public:
   // name: as for dlopen: "libnccl.so.2" is searched in LD_LIBRARY_PATH and the system's folders.
   // kUnavailable with the loader's message. Never unloaded, as CUDA libraries may not support that.
-  static Result<SharedLibrary> Open(const std::string& name);
+  static Result<SharedLibrary> Open(const std::string& name) {
+    void* const handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle != nullptr) return SharedLibrary(name, handle);
+    return Status(ErrorKind::kUnavailable, StrCat("cannot load ", name, ": ", dlerror()));
+  }
 
   // The handle from dlopen(), for code that looks up symbols itself.
   [[nodiscard]] void* handle() const { return handle_; }
@@ -19,15 +27,13 @@ class SharedLibrary {
   // kUnavailable, with library and symbol, if the symbol is missing.
   template <typename Function>
   Status Find(const char* symbol, Function* function) const {
-    void* address = nullptr;
-    GACCD_RETURN_IF_ERROR(FindAddress(symbol, &address));
-    *function = reinterpret_cast<Function>(address);
-    return Status::Ok();
+    *function = reinterpret_cast<Function>(dlsym(handle_, symbol));
+    if (*function != nullptr) return Status::Ok();
+    return {ErrorKind::kUnavailable, StrCat(name_, " has no function ", symbol)};
   }
 
  private:
   SharedLibrary(std::string name, void* handle) : name_(std::move(name)), handle_(handle) {}
-  Status FindAddress(const char* symbol, void** address) const;
 
   std::string name_;
   void* handle_;

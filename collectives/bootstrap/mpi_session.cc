@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <cstdio>
 
-#include "collectives/base/cores.h"
 #include "collectives/base/strings.h"
+#include "collectives/base/thread.h"
 #include "collectives/comm/mpi_communicator.h"
 #include "collectives/comm/mpi_handles.h"
 #include "collectives/liveness/deadline/exit_timer.h"

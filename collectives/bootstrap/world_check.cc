@@ -4,7 +4,6 @@
 #include <map>
 #include <utility>
 
-#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {

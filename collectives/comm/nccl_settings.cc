@@ -6,7 +6,6 @@
 #include <array>
 #include <cstdlib>
 
-#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {

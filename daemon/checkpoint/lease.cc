@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "collectives/base/files.h"
-#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
 #include "daemon/checkpoint/generations.h"

@@ -7,8 +7,8 @@
 #include <new>
 #include <utility>
 
-#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
+#include "collectives/base/time.h"
 #include "daemon/rundir/safe_place.h"
 
 namespace gaccd {

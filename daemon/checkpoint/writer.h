@@ -31,8 +31,8 @@
 #include <string>
 
 #include "collectives/base/result.h"
-#include "collectives/base/seconds.h"
 #include "collectives/base/thread.h"
+#include "collectives/base/time.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/checkpoint/generations.h"
 #include "daemon/checkpoint/lease.h"

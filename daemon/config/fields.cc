@@ -7,7 +7,6 @@
 #include <optional>
 #include <system_error>
 
-#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"
 #include "daemon/config/field_rules.h"

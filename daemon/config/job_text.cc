@@ -10,7 +10,6 @@
 #include <optional>
 #include <utility>
 
-#include "collectives/base/file_pattern.h"
 #include "collectives/base/files.h"
 #include "collectives/base/hash.h"
 #include "collectives/base/strings.h"

@@ -4,7 +4,6 @@
 #include <utility>
 #include <variant>
 
-#include "collectives/base/file_pattern.h"
 #include "collectives/base/files.h"
 #include "collectives/base/json.h"
 #include "collectives/base/strings.h"

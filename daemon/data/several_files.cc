@@ -4,7 +4,6 @@
 #include <array>
 #include <utility>
 
-#include "collectives/base/file_pattern.h"
 #include "collectives/base/files.h"
 #include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "collectives/base/memory.h"
-#include "collectives/base/seconds.h"
+#include "collectives/base/time.h"
 #include "daemon/engine/backend.h"
 #include "daemon/engine/pipeline_exchange.h"
 #include "daemon/engine/shard_exchange.h"

@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
+#include "collectives/base/time.h"
 #include "daemon/engine/engine.h"
 #include "daemon/engine/engine_checks.h"
 

@@ -2,9 +2,9 @@
 
 #include <chrono>
 
-#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
 #include "collectives/base/ticks.h"
+#include "collectives/base/time.h"
 #include "collectives/bootstrap/agree.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/prefetcher.h"

@@ -11,7 +11,6 @@
 #include "collectives/base/dtype.h"
 #include "collectives/base/files.h"
 #include "collectives/base/json.h"
-#include "collectives/base/number_text.h"
 #include "collectives/base/output.h"
 #include "collectives/base/strings.h"
 #include "collectives/base/ticks.h"

@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 
-#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/gpus.h"
 #include "daemon/device/cuda/dnn_library.h"

@@ -7,8 +7,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "collectives/base/cores.h"
 #include "collectives/base/strings.h"
+#include "collectives/base/thread.h"
 #include "collectives/bootstrap/mpi_session.h"
 #include "daemon/config/flat_json.h"
 #include "daemon/config/help.h"

@@ -13,10 +13,10 @@
 #include <string>
 #include <utility>
 
-#include "collectives/base/cores.h"
 #include "collectives/base/result.h"
-#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
+#include "collectives/base/thread.h"
+#include "collectives/base/time.h"
 #include "collectives/bootstrap/agree.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/rundir/run_folder.h"

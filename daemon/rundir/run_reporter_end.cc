@@ -5,9 +5,9 @@
 #include <chrono>
 #include <thread>
 
-#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
 #include "collectives/base/thread.h"
+#include "collectives/base/time.h"
 #include "daemon/rundir/run_folder.h"
 #include "daemon/rundir/run_reporter_impl.h"
 #include "daemon/rundir/verdict.h"

@@ -13,8 +13,8 @@
 #include <chrono>
 #include <span>
 
-#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
+#include "collectives/base/time.h"
 #include "daemon/rundir/run_folder.h"
 #include "daemon/rundir/verdict.h"
 

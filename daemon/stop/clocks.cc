@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
+#include "collectives/base/time.h"
 
 namespace gaccd {
 namespace {

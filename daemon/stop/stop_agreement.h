@@ -27,7 +27,7 @@
 #include <string_view>
 
 #include "collectives/base/result.h"
-#include "collectives/base/seconds.h"
+#include "collectives/base/time.h"
 #include "collectives/comm/communicator.h"
 #include "collectives/liveness/deadline/exit_timer.h"
 #include "daemon/stop/stop_requests.h"

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "collectives/base/files.h"
-#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/make_plan.h"

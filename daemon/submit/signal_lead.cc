@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "daemon/inspect/watch/event_stream.h"
 

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "collectives/base/seconds.h"
+#include "collectives/base/time.h"
 
 namespace gaccd {
 namespace {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/tensor/reproducible_sum.h"

@@ -4,7 +4,7 @@
 #include <array>
 #include <span>
 
-#include "collectives/base/seconds.h"
+#include "collectives/base/time.h"
 
 namespace gaccd {
 

@@ -1,8 +1,8 @@
 // How a run continues from a checkpoint.
 #include <chrono>
 
-#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
+#include "collectives/base/time.h"
 #include "daemon/checkpoint/train_state.h"
 #include "daemon/config/job_changes.h"
 #include "daemon/rundir/run_folder.h"

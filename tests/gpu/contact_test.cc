@@ -8,8 +8,8 @@
 #include <string>
 
 #include "collectives/base/cuda.h"
-#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
+#include "collectives/base/time.h"
 #include "collectives/comm/nccl_comm.h"
 #include "daemon/device/cuda/cuda_graph.h"
 #include "daemon/device/cuda/matmul_cuda.h"

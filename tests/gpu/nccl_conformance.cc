@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "collectives/base/cuda.h"
-#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
+#include "collectives/base/time.h"
 #include "collectives/bootstrap/gpus.h"
 #include "collectives/bootstrap/mpi_session.h"
 #include "collectives/comm/nccl_comm.h"

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
+#include "collectives/base/time.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/masked_tokens.h"
 #include "daemon/data/sample_order.h"

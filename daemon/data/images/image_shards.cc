@@ -10,8 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "collectives/base/file_pattern.h"
-#include "collectives/base/number_text.h"
+#include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/images/image_files.h"
 

@@ -13,7 +13,6 @@
 #include <string_view>
 
 #include "collectives/base/hash.h"
-#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/cuda_context.h"
 #include "daemon/device/cuda/matmul_choices.h"

@@ -1,8 +1,8 @@
 #include <unordered_map>
 #include <variant>
 
-#include "collectives/base/number_text.h"
 #include "collectives/base/overloaded.h"
+#include "collectives/base/strings.h"
 #include "daemon/inspect/export/exports.h"
 #include "daemon/inspect/watch/event_stream.h"
 

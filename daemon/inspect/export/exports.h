@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "collectives/base/output.h"
 #include "collectives/base/result.h"
-#include "daemon/inspect/export/text_sink.h"
 
 namespace gaccd {
 

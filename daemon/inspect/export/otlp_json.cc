@@ -1,7 +1,6 @@
 #include <map>
 #include <utility>
 
-#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
 #include "daemon/inspect/export/exports.h"

@@ -7,7 +7,6 @@
 #include <map>
 #include <utility>
 
-#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
 #include "daemon/rundir/run_folder.h"

@@ -4,7 +4,6 @@
 #include <variant>
 
 #include "collectives/base/files.h"
-#include "collectives/base/number_text.h"
 #include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"

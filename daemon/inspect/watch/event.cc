@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "collectives/base/json.h"
-#include "collectives/base/number_text.h"
+#include "collectives/base/strings.h"
 
 namespace gaccd {
 

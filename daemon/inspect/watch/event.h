@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "daemon/inspect/watch/wall_time.h"
+#include "collectives/base/time.h"
 
 namespace gaccd {
 

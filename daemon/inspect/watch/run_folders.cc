@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "collectives/base/files.h"
-#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "daemon/inspect/watch/event.h"
 #include "daemon/inspect/watch/line_reader.h"

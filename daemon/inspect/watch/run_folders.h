@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "collectives/base/result.h"
-#include "daemon/inspect/watch/wall_time.h"
+#include "collectives/base/time.h"
 
 namespace gaccd {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "collectives/base/result.h"
-#include "daemon/inspect/watch/wall_time.h"
+#include "collectives/base/time.h"
 #include "daemon/telemetry/eval_events.h"
 
 namespace gaccd {

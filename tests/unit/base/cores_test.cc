@@ -1,11 +1,10 @@
-#include "collectives/base/cores.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "collectives/base/thread.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd {

@@ -4,8 +4,6 @@
 
 #include <optional>
 
-#include "collectives/base/number_text.h"
-
 namespace gaccd {
 namespace {
 

@@ -9,7 +9,6 @@
 #include <iostream>
 #include <sstream>
 
-#include "collectives/base/number_text.h"
 #include "collectives/base/strings.h"
 #include "tools/bench/gpu/gpu_case.h"
 

@@ -9,10 +9,10 @@
 #include <numeric>
 #include <sstream>
 
+#include "collectives/base/output.h"
 #include "daemon/checkpoint/crc32c.h"
 #include "daemon/inspect/export/export_command.h"
 #include "daemon/inspect/export/prometheus.h"
-#include "daemon/inspect/export/text_sink.h"
 #include "daemon/inspect/watch/event_stream.h"
 #include "proto/tensorboard.pb.h"
 #include "tests/support/run_files.h"

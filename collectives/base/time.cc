@@ -1,4 +1,4 @@
-#include "daemon/inspect/watch/wall_time.h"
+#include "collectives/base/time.h"
 
 #include <array>
 

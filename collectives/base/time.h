@@ -1,12 +1,24 @@
-// Times in the files of a run.
+// Durations in seconds and times, as in logs and events.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string_view>
 
 namespace gaccd {
+
+// Reads the steady clock; tests replace it.
+using NowFunction = std::function<std::chrono::steady_clock::time_point()>;
+
+[[nodiscard]] inline double SecondsSince(
+    std::chrono::steady_clock::time_point start,
+    std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now()) {
+  return std::chrono::duration<double>(now - start).count();
+}
+
+// Times in the files of a run.
 
 using WallTime = std::chrono::system_clock::time_point;
 
