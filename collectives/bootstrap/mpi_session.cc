@@ -11,7 +11,7 @@
 #include "collectives/base/thread.h"
 #include "collectives/comm/mpi_communicator.h"
 #include "collectives/comm/mpi_handles.h"
-#include "collectives/liveness/deadline/exit_timer.h"
+#include "collectives/liveness/deadline/deadline.h"
 
 namespace gaccd {
 

@@ -4,15 +4,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "collectives/base/buffer.h"
+#include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
 #include "collectives/comm/checks.h"
 #include "collectives/comm/sum.h"
 
 namespace gaccd {
-
 namespace {
 
 // Bytes that one rank sends in an operation of a communicator.
@@ -90,6 +91,18 @@ CommTraffic SendTraffic(const Topology& topology, int rank, int to, const ConstB
 
 // On a device, empty operations are not enqueued; on the host they are still barriers.
 bool IsNothing(const ConstBuffer& all) { return all.memory != MemoryKind::kHost && all.count == 0; }
+
+class HostMemory final : public CommMemory {
+ public:
+  HostMemory(HostBuffer buffer, std::size_t bytes) : buffer_(std::move(buffer)), bytes_(bytes) {}
+
+  [[nodiscard]] void* data() const override { return buffer_.data(); }
+  [[nodiscard]] std::size_t bytes() const override { return bytes_; }
+
+ private:
+  HostBuffer buffer_;
+  std::size_t bytes_;
+};
 
 }  // namespace
 
@@ -186,6 +199,13 @@ Status Communicator::DoSend(ConstBuffer /*message*/, int /*to*/, StreamHandle /*
 
 Status Communicator::DoReceive(MutableBuffer /*message*/, int /*from*/, StreamHandle /*stream*/) {
   return {ErrorKind::kInternal, StrCat(name(), ": has no messages between two ranks")};
+}
+
+Result<std::unique_ptr<CommMemory>> AllocateHostMemory(std::size_t bytes) {
+  // Not empty: data() is an address, also of 0 bytes.
+  GACCD_ASSIGN_OR_RETURN(
+      auto buffer, HostBuffer::Allocate(std::max<std::size_t>(bytes, 1), "exchanged buffers"));
+  return std::unique_ptr<CommMemory>(std::make_unique<HostMemory>(std::move(buffer), bytes));
 }
 
 }  // namespace gaccd

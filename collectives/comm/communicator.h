@@ -68,6 +68,9 @@ class CommMemory {
  protected:
   CommMemory() = default;
 };
+// In ordinary process memory, for single and thread communicators; pages are allocated when they
+// are written. NoMemory() if the system has none left.
+[[nodiscard]] Result<std::unique_ptr<CommMemory>> AllocateHostMemory(std::size_t bytes);
 
 // Bytes that a rank sends to other ranks. Defined by the operation, not by the transport
 // (collectives/comm/communicator.cc).

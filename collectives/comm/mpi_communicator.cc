@@ -7,7 +7,7 @@
 
 #include "collectives/base/hash.h"
 #include "collectives/base/strings.h"
-#include "collectives/liveness/deadline/exit_timer.h"
+#include "collectives/liveness/deadline/deadline.h"
 
 namespace gaccd {
 namespace {

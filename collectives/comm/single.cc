@@ -6,7 +6,6 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/communicator.h"
-#include "collectives/comm/host_memory.h"
 
 namespace gaccd {
 namespace {

@@ -29,7 +29,7 @@
 #include "collectives/base/result.h"
 #include "collectives/base/time.h"
 #include "collectives/comm/communicator.h"
-#include "collectives/liveness/deadline/exit_timer.h"
+#include "collectives/liveness/deadline/deadline.h"
 #include "daemon/stop/stop_requests.h"
 #include "daemon/stop/stop_words.h"
 

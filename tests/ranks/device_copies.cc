@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "collectives/comm/host_memory.h"
+#include "collectives/comm/communicator.h"
 
 namespace gaccd::tests {
 namespace {

@@ -10,7 +10,6 @@
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
 #include "collectives/liveness/deadline/deadline.h"
-#include "collectives/liveness/deadline/exit_timer.h"
 #include "collectives/liveness/heartbeat/heartbeat.h"
 
 namespace gaccd {

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "collectives/comm/communicator.h"
-#include "collectives/comm/host_memory.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd {

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <thread>
 
-#include "collectives/liveness/deadline/exit_timer.h"
+#include "collectives/liveness/deadline/deadline.h"
 #include "collectives/liveness/deadline/peer_processes.h"
 
 namespace gaccd {

@@ -1,4 +1,4 @@
-#include "collectives/liveness/deadline/exit_timer.h"
+#include "collectives/liveness/deadline/deadline.h"
 
 #include <unistd.h>
 
