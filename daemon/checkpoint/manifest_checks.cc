@@ -8,7 +8,7 @@
 #include "daemon/checkpoint/manifest.h"
 #include "daemon/config/job_text.h"
 #include "daemon/data/update_schedule.h"
-#include "daemon/tensor/finite.h"
+#include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 

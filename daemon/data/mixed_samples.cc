@@ -12,7 +12,6 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/data/dataset.h"
-#include "daemon/data/random_stream.h"
 #include "daemon/tensor/random.h"
 
 namespace gaccd {

@@ -110,7 +110,7 @@ class Backend {
   // Replaces MicroStep() in a pipeline stage: the forward (segment 0), the backward (1) or the
   // second part of the backward (2) of a micro-batch. Exchanges messages with the neighbour stages.
   virtual Status RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment);
-  // Collective: digest of the parameters of all stages (optim/digest.h).
+  // Collective: digest of the parameters of all stages (optim/measure.h).
   virtual Result<std::uint64_t> DigestAllStages();
   // Collective: sums the update sum after this segment over all ranks.
   virtual Status SumOverRanks(std::int64_t segment) = 0;

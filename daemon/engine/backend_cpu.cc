@@ -10,8 +10,8 @@
 #include "collectives/bucket/bucket_plan.h"
 #include "daemon/config/job_checks.h"
 #include "daemon/engine/update_graph.h"
-#include "daemon/optim/norm.h"
-#include "daemon/tensor/shard_grid.h"
+#include "daemon/optim/measure.h"
+#include "daemon/tensor/shard_layout.h"
 
 namespace gaccd {
 

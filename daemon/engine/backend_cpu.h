@@ -15,7 +15,7 @@
 #include "daemon/engine/pipeline_exchange.h"
 #include "daemon/engine/shard_exchange.h"
 #include "daemon/engine/update_graph.h"
-#include "daemon/optim/digest.h"
+#include "daemon/optim/measure.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/tensor/reproducible_sum.h"
 #include "daemon/tensor/shard_layout.h"

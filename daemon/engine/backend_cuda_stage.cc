@@ -9,7 +9,7 @@
 #include "collectives/base/environment.h"
 #include "collectives/comm/nccl_settings.h"
 #include "daemon/engine/backend_cuda.h"
-#include "daemon/optim/digest.h"
+#include "daemon/optim/measure.h"
 
 namespace gaccd {
 namespace {

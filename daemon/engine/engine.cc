@@ -6,7 +6,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/engine/engine_checks.h"
-#include "daemon/optim/digest.h"
+#include "daemon/optim/measure.h"
 #include "daemon/optim/optimizer.h"
 
 namespace gaccd {

@@ -100,7 +100,7 @@ class Engine final {
   // The gradients: those of the update whose result PopResult() returned last, summed over the
   // ranks, before clipping (sharded: collective); or those of the last Probe().
   Status GetGradients(std::span<float> gradients);
-  // Digest of the parameters (ComputeDigest() in daemon/optim/digest.h). Waits for the device.
+  // Digest of the parameters (ComputeDigest() in daemon/optim/measure.h). Waits for the device.
   Result<std::uint64_t> Digest();
 
   // Copies elements [first, first + out.size()) of a buffer, as each rank saves a part in a

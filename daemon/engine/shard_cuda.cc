@@ -2,7 +2,7 @@
 
 #include "collectives/bootstrap/agree.h"
 #include "daemon/optim/optimizer_cuda.h"
-#include "daemon/tensor/shard_grid.h"
+#include "daemon/tensor/shard_layout.h"
 
 namespace gaccd {
 

@@ -4,7 +4,6 @@
 #include <numeric>
 #include <utility>
 
-#include "daemon/tensor/shard_grid.h"
 #include "daemon/tensor/shard_layout.h"
 
 namespace gaccd {

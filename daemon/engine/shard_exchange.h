@@ -1,5 +1,5 @@
 // ShardExchange: communication of a sharded optimiser, where each rank keeps the state of its own
-// part only (daemon/tensor/shard_grid.h).
+// part only (daemon/tensor/shard_layout.h).
 //
 //   mode            a reduction                              a gather
 //   OPTIMIZER       reduce-scatter over all ranks            over all ranks
@@ -29,7 +29,6 @@
 #include "daemon/engine/update_graph.h"
 #include "daemon/replica/pipeline_stage.h"
 #include "daemon/tensor/flat_layout.h"
-#include "daemon/tensor/shard_grid.h"
 #include "daemon/tensor/shard_layout.h"
 
 namespace gaccd {

@@ -23,7 +23,7 @@
 #include "daemon/infer/commands.h"
 #include "daemon/infer/row_file.h"
 #include "daemon/infer/trained_model.h"
-#include "daemon/tensor/finite.h"
+#include "daemon/tensor/float_types.h"
 #include "daemon/tensor/shape.h"
 #include "daemon/train/consistency.h"
 #include "daemon/train/storage_limits.h"

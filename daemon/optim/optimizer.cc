@@ -8,7 +8,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/optim/average.h"
 #include "daemon/optim/rules.h"
-#include "daemon/tensor/finite.h"
+#include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 

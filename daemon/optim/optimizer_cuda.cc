@@ -5,7 +5,6 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/optim/average.h"
-#include "daemon/optim/kernels_cuda.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/optim/rules.h"
 

@@ -2,7 +2,7 @@
 // without fused multiply-add (CMakeLists.txt), so that results are bit-identical to the CPU's.
 #include "daemon/device/cuda/launch.h"
 #include "daemon/optim/average.h"
-#include "daemon/optim/kernels_cuda.h"
+#include "daemon/optim/optimizer_cuda.h"
 #include "daemon/optim/rules.h"
 #include "daemon/tensor/float_types.h"
 #include "daemon/tensor/vector_cuda.h"

@@ -1,8 +1,8 @@
 // The optimiser on the GPU and the kernels before and after it. Everything is enqueued on `stream`,
 // follows the UpdateControl in GPU memory, and never waits. The formulas are those of
-// rules.h, update_control.h and norm.h without fused multiply-add: for the same gradient and clip
-// factor, parameters and state are bit-identical to the CPU's (the norm itself is summed in another
-// order). Used by one thread. Errors are those of CUDA unless stated otherwise.
+// rules.h, update_control.h and measure.h without fused multiply-add: for the same gradient and
+// clip factor, parameters and state are bit-identical to the CPU's (the norm itself is summed in
+// another order). Used by one thread. Errors are those of CUDA unless stated otherwise.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -108,5 +108,35 @@ class CudaOptimizer {
   std::int64_t tile_count_ = 0;
   std::int64_t updates_ = 0;
 };
+
+// Functions that enqueue the kernels: interface from optimizer_cuda.cu to optimizer_cuda.cc.
+
+// The work of one thread block: `count` elements from `first` on, whose state begins at `state`,
+// with the factors of `group`.
+struct StepTile {
+  std::int64_t first = 0;
+  std::int64_t state = 0;
+  std::int32_t count = 0;
+  std::int32_t group = 0;
+};
+inline constexpr std::int64_t kStepTileElements = 1024;
+
+// In GPU memory. Null: all elements from 0 on belong to group 0.
+struct StepTiles {
+  const StepTile* data = nullptr;
+  std::int64_t count = 0;
+};
+
+// trainable: number of elements per state buffer; the second buffer follows the first.
+Status EnqueueStep(cudaStream_t stream, const OptimizerSpec& spec,
+                   const CudaOptimizer::Buffers& buffers, const StepTiles& tiles,
+                   std::int64_t trainable, UpdateControl* control);
+
+// `averages` has the layout of a state buffer. Does nothing if the decision is idle.
+Status EnqueueAverage(cudaStream_t stream, const CudaOptimizer::Buffers& buffers, float* averages,
+                      const StepTiles& tiles, const UpdateControl* control);
+// Swaps parameters and averages, and updates the 16-bit copy of the parameters.
+Status EnqueueExchange(cudaStream_t stream, const CudaOptimizer::Buffers& buffers, float* averages,
+                       const StepTiles& tiles);
 
 }  // namespace gaccd

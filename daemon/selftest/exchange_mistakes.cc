@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "collectives/comm/forwarding_communicator.h"
-#include "daemon/tensor/shard_grid.h"
 #include "daemon/tensor/shard_layout.h"
 #include "daemon/train/memory_choice.h"
 

@@ -1,8 +1,10 @@
-// 16-bit floating-point types, and the C++ type of a floating-point DType.
+// 16-bit floating-point types, the C++ type of a floating-point DType, and which values are finite.
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "collectives/base/dtype.h"
 #include "daemon/tensor/host_device.h"
@@ -131,5 +133,8 @@ template <typename F>
 auto WithFloat(DType dtype, F&& f) {
   return dtype == DType::kF32 ? f(float()) : WithHalf(dtype, f);
 }
+
+// The index of the first value that is NaN or infinite; values.size() if all are finite.
+[[nodiscard]] std::size_t FirstNotFinite(std::span<const float> values);
 
 }  // namespace gaccd

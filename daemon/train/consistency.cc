@@ -11,7 +11,7 @@
 #include "collectives/base/hash.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
-#include "daemon/optim/digest.h"
+#include "daemon/optim/measure.h"
 
 namespace gaccd {
 

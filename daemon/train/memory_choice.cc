@@ -14,7 +14,7 @@
 #include "daemon/device/cuda/device_memory.h"
 #include "daemon/engine/planned_memory.h"
 #include "daemon/optim/optimizer.h"
-#include "daemon/tensor/shard_grid.h"
+#include "daemon/tensor/shard_layout.h"
 #include "daemon/train/batch_feed.h"
 #include "daemon/train/pipeline.h"
 

@@ -9,7 +9,6 @@
 #include "daemon/optim/optimizer.h"
 #include "daemon/plan/plan_text.h"
 #include "daemon/tensor/reproducible_sum.h"
-#include "daemon/tensor/shard_grid.h"
 #include "daemon/tensor/shard_layout.h"
 #include "daemon/train/memory_choice.h"
 #include "daemon/verbs/planned_run.h"

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "collectives/base/strings.h"
-#include "daemon/tensor/finite.h"
+#include "daemon/tensor/float_types.h"
 #include "daemon/tensor/group_rules.h"
 
 namespace gaccd {

@@ -69,7 +69,7 @@ def order_of_epoch(seed, epoch, size, shuffle):
 
 
 class Numbers:
-    """daemon/data/random_stream.h."""
+    """RandomStream of daemon/tensor/random.h."""
 
     def __init__(self, key):
         self.key, self.next = key, 0

@@ -9,7 +9,6 @@
 #include "daemon/device/cuda/cuda_context.h"
 #include "daemon/device/cuda/device_memory.h"
 #include "daemon/engine/planned_memory.h"
-#include "daemon/tensor/shard_grid.h"
 #include "daemon/tensor/shard_layout.h"
 #include "tests/ranks/cuda_engine_ranks.h"
 #include "tests/support/shard_resume_fixture.h"

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string_view>
 
-#include "daemon/optim/digest.h"
+#include "daemon/optim/measure.h"
 #include "tests/sanitized.h"
 
 namespace gaccd::tests {

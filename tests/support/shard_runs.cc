@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "collectives/base/strings.h"
-#include "daemon/tensor/shard_grid.h"
+#include "daemon/tensor/shard_layout.h"
 
 namespace gaccd::tests {
 namespace {

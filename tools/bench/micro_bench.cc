@@ -12,7 +12,7 @@
 #include "collectives/base/memory.h"
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
-#include "daemon/optim/norm.h"
+#include "daemon/optim/measure.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/plan/plan.h"
 #include "daemon/plan/plan_text.h"

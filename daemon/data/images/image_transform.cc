@@ -9,7 +9,7 @@
 #include "collectives/base/simd.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/images/image_ops.h"
-#include "daemon/data/random_stream.h"
+#include "daemon/tensor/random.h"
 
 namespace gaccd {
 namespace {

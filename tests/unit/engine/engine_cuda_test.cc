@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/optim/digest.h"
+#include "daemon/optim/measure.h"
 #include "daemon/train/update.h"
 #include "tests/sanitized.h"
 #include "tests/support/engine_cuda_cases.h"

@@ -7,7 +7,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cpu/onednn.h"
-#include "daemon/optim/digest.h"
+#include "daemon/optim/measure.h"
 #include "tests/sanitized.h"
 #include "tests/support/pipeline_runs.h"
 #include "tests/unit/optim/every_optimizer.h"

@@ -8,11 +8,11 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/engine/shard_exchange.h"
-#include "daemon/optim/digest.h"
+#include "daemon/optim/measure.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/optim/update_control.h"
 #include "daemon/tensor/random.h"
-#include "daemon/tensor/shard_grid.h"
+#include "daemon/tensor/shard_layout.h"
 #include "tests/sanitized.h"
 #include "tests/support/pipeline_runs.h"
 #include "tests/support/shard_runs.h"

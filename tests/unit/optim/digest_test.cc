@@ -1,5 +1,3 @@
-#include "daemon/optim/digest.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "collectives/base/hash.h"
+#include "daemon/optim/measure.h"
 
 namespace gaccd {
 namespace {

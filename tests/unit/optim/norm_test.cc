@@ -1,5 +1,3 @@
-#include "daemon/optim/norm.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "daemon/optim/measure.h"
 #include "daemon/optim/update_control.h"
 
 namespace gaccd {

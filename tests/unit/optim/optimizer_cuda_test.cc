@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "daemon/optim/norm.h"
+#include "daemon/optim/measure.h"
 #include "daemon/optim/optimizer.h"
 #include "tests/support/on_gpu.h"
 #include "tests/support/own_state.h"

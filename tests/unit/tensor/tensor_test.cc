@@ -6,8 +6,8 @@
 #include <numbers>
 #include <vector>
 
-#include "daemon/tensor/finite.h"
 #include "daemon/tensor/flat_layout.h"
+#include "daemon/tensor/float_types.h"
 #include "daemon/tensor/group_rules.h"
 #include "daemon/tensor/random.h"
 #include "daemon/tensor/shape.h"

@@ -1,11 +1,14 @@
-#include "daemon/optim/norm.h"
+#include "daemon/optim/measure.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
+#include <cstring>
 #include <numeric>
 
 #include "collectives/base/simd.h"
 #include "daemon/tensor/flat_layout.h"
+#include "daemon/tensor/random.h"
 
 namespace gaccd {
 namespace {
@@ -42,6 +45,18 @@ void ForBlocks(std::span<const float> gradient, const Use& use) {
   }
 }
 
+// key: of the first pair.
+GACCD_SIMD_CLONES
+std::uint64_t SumPairs(const float* values, std::size_t pairs, std::uint64_t key) {
+  std::uint64_t sum = 0;
+  for (std::size_t j = 0; j < pairs; ++j) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, values + 2 * j, sizeof word);
+    sum += Mix64(word + key + j * kGoldenStep);
+  }
+  return sum;
+}
+
 }  // namespace
 
 double SumOfSquares(std::span<const float> gradient) {
@@ -57,6 +72,16 @@ void BlockSquares(std::span<const float> gradient, std::span<double> sums) {
 
 double SumInOrder(std::span<const double> sums) {
   return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
+std::uint64_t ComputeDigest(std::span<const float> values, std::int64_t first) {
+  const std::size_t pairs = values.size() / 2;
+  const std::uint64_t key = (static_cast<std::uint64_t>(first) / 2 + 1) * kGoldenStep;
+  std::uint64_t sum = SumPairs(values.data(), pairs, key);
+  if (values.size() % 2 == 1) {
+    sum += Mix64(std::bit_cast<std::uint32_t>(values.back()) + key + pairs * kGoldenStep);
+  }
+  return sum;
 }
 
 }  // namespace gaccd

@@ -1,4 +1,4 @@
-#include "daemon/tensor/finite.h"
+#include "daemon/tensor/float_types.h"
 
 #include <algorithm>
 #include <bit>
