@@ -1,5 +1,3 @@
-#include "daemon/config/field_rules.h"
-
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 

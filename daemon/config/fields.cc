@@ -9,7 +9,6 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"
-#include "daemon/config/field_rules.h"
 
 namespace gaccd {
 namespace {

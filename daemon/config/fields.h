@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/base/result.h"
@@ -56,5 +57,22 @@ struct NamedField {
   for (char& c : text) c = c == '_' ? '-' : c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
   return text;
 }
+
+// Parts of CheckFields() that SetField() uses too.
+
+// "a, b or c"
+[[nodiscard]] std::string JoinNames(const std::vector<std::string>& names,
+                                    std::string_view last = " or ");
+
+// The values of an enum field, as users spell them.
+[[nodiscard]] std::vector<std::string> Choices(const google::protobuf::FieldDescriptor& field);
+
+// Why `value` is out of range; empty: it is valid.
+[[nodiscard]] std::string NumberProblem(const google::protobuf::FieldDescriptor& field,
+                                        double value);
+
+// Why the value of the field is invalid, empty if it is valid; and the value for messages.
+[[nodiscard]] std::pair<std::string, std::string> ValueProblem(
+    const google::protobuf::Message& message, const google::protobuf::FieldDescriptor& field);
 
 }  // namespace gaccd

@@ -9,7 +9,6 @@
 
 #include "daemon/checkpoint/manifest.h"
 #include "daemon/config/job.h"
-#include "daemon/config/metric_kind.h"
 #include "daemon/telemetry/events.h"
 
 namespace gaccd {

@@ -26,7 +26,6 @@
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/config/job.h"
-#include "daemon/config/metric_kind.h"
 #include "daemon/tensor/sample.h"
 
 namespace gaccd {

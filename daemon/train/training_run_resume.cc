@@ -4,7 +4,7 @@
 #include "collectives/base/strings.h"
 #include "collectives/base/time.h"
 #include "daemon/checkpoint/train_state.h"
-#include "daemon/config/job_changes.h"
+#include "daemon/config/job.h"
 #include "daemon/rundir/run_folder.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/run_options.h"

@@ -7,12 +7,24 @@
 #include "collectives/base/environment.h"
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/cublaslt_product.h"
+#include "daemon/device/cuda/device_memory.h"
 #include "daemon/device/cuda/matmul_choices.h"
 
 namespace gaccd {
 namespace {
 
 constexpr std::size_t kHalfBytes = 2;
+
+struct GpuBytes {
+  std::size_t free = 0;
+  std::size_t total = 0;
+};
+Result<GpuBytes> BytesOnGpu() {
+  GpuBytes bytes;
+  GACCD_RETURN_IF_ERROR(
+      CudaStatus(cudaMemGetInfo(&bytes.free, &bytes.total), "free memory of the GPU"));
+  return bytes;
+}
 
 Result<MatmulChoicesKey> MakeChoicesKey(const CudaContextOptions& options) {
   MatmulChoicesKey key;
@@ -125,6 +137,16 @@ const void* CudaContext::HalfCopy(const float* weight) const {
 
 std::int64_t CudaContext::device_bytes() const {
   return static_cast<std::int64_t>(workspace_.bytes());
+}
+
+Status FitsOnGpu(const DeviceMemory& memory) {
+  GACCD_ASSIGN_OR_RETURN(const GpuBytes bytes, BytesOnGpu());
+  return memory.Fits(static_cast<std::int64_t>(bytes.free), static_cast<std::int64_t>(bytes.total));
+}
+
+Result<std::int64_t> FreeOnGpu() {
+  GACCD_ASSIGN_OR_RETURN(const GpuBytes bytes, BytesOnGpu());
+  return static_cast<std::int64_t>(bytes.free);
 }
 
 }  // namespace gaccd

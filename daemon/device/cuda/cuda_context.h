@@ -16,6 +16,7 @@
 
 namespace gaccd {
 
+class DeviceMemory;
 class MatmulChoices;
 
 // Numerics of matrix products. Values in memory are f32, bf16 or fp16 as in the graph; sums are
@@ -112,5 +113,12 @@ class CudaContext {
   std::int64_t master_elements_ = 0;
   void* half_copy_ = nullptr;
 };
+
+// DeviceMemory::Fits() for the current free memory of the current device; call it after CUDA,
+// cuBLASLt and NCCL have allocated their memory and before the planned memory is allocated. Other
+// processes on the GPU may allocate memory later.
+Status FitsOnGpu(const DeviceMemory& memory);
+// Free bytes on the current device.
+Result<std::int64_t> FreeOnGpu();
 
 }  // namespace gaccd

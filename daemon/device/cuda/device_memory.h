@@ -38,11 +38,4 @@ class DeviceMemory {
   std::vector<DeviceMemoryItem> items_;
 };
 
-// Fits() for the current free memory of the current device; call it after CUDA, cuBLASLt and NCCL
-// have allocated their memory and before the planned memory is allocated. Other processes on the
-// GPU may allocate memory later. Only built with CUDA.
-Status FitsOnGpu(const DeviceMemory& memory);
-// Free bytes on the current device. Only built with CUDA.
-Result<std::int64_t> FreeOnGpu();
-
 }  // namespace gaccd

@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "collectives/base/strings.h"
+#include "daemon/device/cuda/cuda_graph.h"
 #include "daemon/device/cuda/matmul_choices.h"
-#include "daemon/device/cuda/time_work.h"
 
 namespace gaccd {
 namespace {

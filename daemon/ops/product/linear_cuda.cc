@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "daemon/device/cuda/cuda_graph.h"
 #include "daemon/device/cuda/matmul_timing.h"
-#include "daemon/device/cuda/time_work.h"
 #include "daemon/ops/cuda_kernels.h"
 
 namespace gaccd {

@@ -8,8 +8,8 @@
 
 #include "collectives/base/cuda.h"
 #include "collectives/base/strings.h"
+#include "daemon/device/cuda/cuda_graph.h"
 #include "daemon/device/cuda/matmul_timing.h"
-#include "daemon/device/cuda/time_work.h"
 #include "daemon/ops/product/linear_cuda.h"
 #include "daemon/ops/product/linear_gelu.h"
 

@@ -1,9 +1,8 @@
-#include "daemon/config/job_changes.h"
-
 #include <gtest/gtest.h>
 
 #include <functional>
 
+#include "daemon/config/job.h"
 #include "tests/support/small_regression.h"
 
 namespace gaccd {

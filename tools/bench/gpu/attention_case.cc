@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "daemon/device/cuda/cuda_context.h"
-#include "daemon/device/cuda/time_work.h"
+#include "daemon/device/cuda/cuda_graph.h"
 #include "daemon/ops/attention/attention_cuda.h"
 #include "tools/bench/gpu/gpu_case.h"
 

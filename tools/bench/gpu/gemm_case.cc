@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "daemon/device/cuda/cuda_context.h"
+#include "daemon/device/cuda/cuda_graph.h"
 #include "daemon/device/cuda/matmul_cuda.h"
-#include "daemon/device/cuda/time_work.h"
 #include "daemon/ops/cuda_kernels.h"
 #include "daemon/ops/kernels_cuda.h"
 #include "tools/bench/gpu/gpu_case.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/device/cuda/time_work.h"
+#include "daemon/device/cuda/cuda_graph.h"
 #include "daemon/ops/cuda_kernels.h"
 #include "daemon/ops/kernels_cuda.h"
 #include "daemon/optim/optimizer_cuda.h"
