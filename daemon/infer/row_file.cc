@@ -17,7 +17,7 @@
 namespace gaccd {
 namespace {
 
-// NPY version 1.0 (described in daemon/data/formats/npy.h), padded to a multiple of 64 bytes.
+// NPY version 1.0 (described in daemon/data/formats/array.h), padded to a multiple of 64 bytes.
 std::string NpyHeader(const Shape& shape, DType dtype) {
   constexpr std::size_t kPrefixBytes = 10;
   std::string text = StrCat("{'descr': '", dtype == DType::kF32 ? "<f4" : "<i4",

@@ -15,7 +15,6 @@
 #include "daemon/data/dataset.h"
 #include "daemon/data/index_source.h"
 #include "daemon/engine/engine.h"
-#include "daemon/launch/rank_status.h"
 #include "daemon/launch/session.h"
 #include "daemon/launch/verb_outcome.h"
 #include "daemon/replica/model.h"

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/base/result.h"
@@ -84,5 +85,9 @@ Result<DnnChoice> ChooseDnn(Communicator& over, const DnnWork& work, Precision p
 // bf16 by AVX512_BF16". mine: DetectCpuBf16(). kConfig, with a rank and its capability, if a CPU
 // has neither AVX512_BF16 nor AMX; with allow_emulation only if oneDNN cannot emulate them either.
 Result<std::string> CheckBf16OnCpus(Communicator& over, CpuBf16 mine, bool allow_emulation);
+
+// Floating-point operations per second of dense matrix products according to NVIDIA, for a GPU with
+// this name; 0 if not known, and for a part of a GPU (MIG).
+[[nodiscard]] double PeakFlops(std::string_view gpu_name, const Numerics& numerics);
 
 }  // namespace gaccd

@@ -1,5 +1,3 @@
-#include "daemon/launch/rank_compatibility.h"
-
 #include <algorithm>
 #include <functional>
 #include <map>

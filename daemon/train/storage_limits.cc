@@ -8,6 +8,7 @@
 #include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
 #include "collectives/base/thread.h"
+#include "daemon/launch/session.h"
 #include "daemon/telemetry/log.h"
 
 namespace gaccd {

@@ -11,9 +11,10 @@
 
 #include "collectives/base/result.h"
 #include "collectives/base/ticks.h"
-#include "daemon/launch/rank_status.h"
 
 namespace gaccd {
+
+struct RankStatus;
 
 // bytes: everything that is written; for a checkpoint over all ranks.
 [[nodiscard]] std::chrono::milliseconds SaveLimit(std::chrono::milliseconds bound, double bytes);

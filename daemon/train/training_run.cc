@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -20,8 +21,12 @@
 #include "daemon/data/formats/column_names.h"
 #include "daemon/data/several_files.h"
 #include "daemon/data/tokenizer.h"
+#include "daemon/launch/launch.h"
+#include "daemon/launch/session.h"
 #include "daemon/models/graph_file.h"
 #include "daemon/rundir/run_folder.h"
+#include "daemon/rundir/verdict_guard.h"
+#include "daemon/stop/stop_requests.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/done_marker.h"
 #include "daemon/train/final_weights.h"
@@ -366,6 +371,22 @@ std::string TrainingRun::CheckpointAfter(std::int64_t updates,
   }
   if (!resumed_ || resumed_->step != updates || resumed_->micro_step != 0) return {};
   return StrCat(resumed_->folder, "/", resumed_->generation);
+}
+
+VerbOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
+  auto job = ReadTrainingJob(flags);
+  SetNcclEnvironment(flags, job.ok() && job->deterministic);
+  std::unique_ptr<VerdictGuard> guard;
+  if (flags.run_dir) guard = VerdictGuard::Start(ProcessEnvironment());
+  // Early, so that a signal during the start is not lost.
+  const auto stop_signals = ParseSignals(flags.stop_signals);
+  if (!stop_signals.ok()) return {stop_signals.status()};
+  auto signals = StopSignals::Install(*stop_signals);
+  if (!signals.ok()) return {signals.status()};
+  auto session = Session::Join(flags);
+  if (!session.ok()) return {session.status()};
+  TrainingRun run(flags, *session, guard.get(), signals->get());
+  return ExitRank(run.Run(std::move(job)), *session, print);
 }
 
 }  // namespace gaccd

@@ -12,8 +12,8 @@
 #include "daemon/checkpoint/writer.h"
 #include "daemon/config/flags.h"
 #include "daemon/config/job.h"
-#include "daemon/launch/rank_status.h"
 #include "daemon/launch/session.h"
+#include "daemon/launch/verb_outcome.h"
 #include "daemon/plan/plan.h"
 #include "daemon/rundir/run_reporter.h"
 #include "daemon/rundir/verdict_guard.h"
@@ -118,5 +118,8 @@ class TrainingRun {
   std::vector<std::string> resume_notes_;      // how it resumes, changes of the job
   std::optional<ResumeRecord> resumed_;        // the checkpoint that the run continues from
 };
+
+// The verb `gaccd train`.
+VerbOutcome RunTrain(const Flags& flags, const ErrorPrinter& print);
 
 }  // namespace gaccd

@@ -11,7 +11,6 @@
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
 #include "daemon/launch/launch.h"
-#include "daemon/launch/rank_compatibility.h"
 #include "daemon/launch/rank_report.h"
 #include "daemon/verbs/verbs.h"
 

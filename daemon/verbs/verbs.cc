@@ -15,7 +15,7 @@
 #include "daemon/config/make_plan.h"
 #include "daemon/device/cpu/onednn.h"
 #include "daemon/infer/commands.h"
-#include "daemon/inspect/export/export_command.h"
+#include "daemon/inspect/export/exports.h"
 #include "daemon/inspect/report/plot.h"
 #include "daemon/inspect/report/report_command.h"
 #include "daemon/inspect/watch/doctor.h"
@@ -29,8 +29,8 @@
 #include "daemon/submit/submit_command.h"
 #include "daemon/submit/verdict_command.h"
 #include "daemon/telemetry/log.h"
-#include "daemon/train/run.h"
 #include "daemon/train/start_warnings.h"
+#include "daemon/train/training_run.h"
 #include "daemon/verbs/planned_run.h"
 
 namespace gaccd {

@@ -1,7 +1,7 @@
 #include <zlib.h>
 
+#include "daemon/data/formats/array.h"
 #include "daemon/data/formats/gzip.h"
-#include "daemon/data/formats/idx.h"
 #include "tests/fuzz/fuzz_array.h"
 #include "tests/fuzz/fuzz_targets.h"
 

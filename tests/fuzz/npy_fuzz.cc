@@ -1,4 +1,4 @@
-#include "daemon/data/formats/npy.h"
+#include "daemon/data/formats/array.h"
 #include "tests/fuzz/fuzz_array.h"
 #include "tests/fuzz/fuzz_targets.h"
 

@@ -1,5 +1,5 @@
-// An n-dimensional array as stored in a file, the unconverted result of the IDX and NPY readers,
-// and the data sets made of such arrays.
+// An n-dimensional array as stored in a file, its readers for IDX and NPY, and the data sets made
+// of such arrays.
 #pragma once
 
 #include <cstddef>
@@ -134,5 +134,41 @@ Result<std::unique_ptr<Dataset>> MakeArraysDataset(std::vector<NamedArray> array
                                                    std::int64_t classes = 0,
                                                    const BadRecordRules& rules = {},
                                                    NodeShare* share = nullptr);
+
+// The IDX format of MNIST, plain or compressed by gzip (detected by content, not by name).
+//
+//   bytes 0..1  zero
+//   byte  2     element type: 0x08 = u8, the only supported one
+//   byte  3     number of dimensions, 1..8
+//   then        each dimension, u32 big endian
+//   then        the elements, row-major; the file ends with them
+
+// The array in `file`: of a plain file a view without owner. A compressed file is decompressed into
+// its own memory, or with a leader's `share` into memory shared by the node; at most as much as its
+// header says, and only if a file of this size can contain so much. Errors: kData with `name`,
+// expected and found value; NoMemory().
+Result<Array> DecodeIdx(const std::string& name, std::span<const std::byte> file,
+                        NodeShare* share = nullptr);
+
+// The same for a file, which remains mapped while the array is a view of it. Uses what the leader
+// of the node has decompressed. Errors: also kIo.
+Result<Array> LoadIdx(const std::string& path, NodeShare* share = nullptr);
+
+// The NPY format of NumPy, versions 1.0, 2.0 and 3.0.
+//
+//   bytes 0..5  0x93 "NUMPY"
+//   bytes 6..7  major and minor version
+//   then        header length, u16 (version 1) or u32, little endian
+//   then        the header: a Python dictionary with the keys descr, fortran_order and shape, in
+//               any order, then spaces and a line end
+//   then        the elements; the file ends with them
+// Supported: C order, little endian, integers of 8 to 64 bits, '<f4' (f32), '<f8' (f64). Errors
+// name any other type.
+
+// The array in `file`, as a view without owner. kData with `name`, expected and found value.
+Result<Array> DecodeNpy(const std::string& name, std::span<const std::byte> file);
+
+// The same for a file, which remains mapped as long as the array exists. Errors: also kIo.
+Result<Array> LoadNpy(const std::string& path);
 
 }  // namespace gaccd

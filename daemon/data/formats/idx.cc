@@ -1,5 +1,3 @@
-#include "daemon/data/formats/idx.h"
-
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -10,8 +8,10 @@
 
 #include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
+#include "daemon/data/formats/array.h"
 #include "daemon/data/formats/gzip.h"
 #include "daemon/data/mapped_file.h"
+#include "daemon/data/node_share.h"
 
 namespace gaccd {
 namespace {

@@ -1,5 +1,3 @@
-#include "daemon/data/formats/npy.h"
-
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -7,6 +5,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "daemon/data/formats/array.h"
 #include "daemon/data/mapped_file.h"
 
 namespace gaccd {

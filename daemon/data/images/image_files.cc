@@ -8,8 +8,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/data/formats/idx.h"
-#include "daemon/data/formats/npy.h"
+#include "daemon/data/formats/array.h"
 #include "daemon/data/images/image.h"
 #include "daemon/data/mapped_file.h"
 

@@ -1,5 +1,3 @@
-#include "daemon/inspect/export/export_command.h"
-
 #include <cstdlib>
 #include <string_view>
 #include <vector>

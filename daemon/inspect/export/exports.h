@@ -1,7 +1,7 @@
-// The events of a run in formats of other programs. attempt: see ListAttempts(). notes: set to
-// problems of the files of the run. Errors: EventStream::Open(), and of the output.
+// `gaccd export PATH --format=...`: events and metrics of a run in formats of other programs.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,6 +9,24 @@
 #include "collectives/base/result.h"
 
 namespace gaccd {
+
+enum class ExportFormat : std::uint8_t { kCsv, kChromeTrace, kOtlpJson, kTensorboard, kPrometheus };
+
+struct ExportRequest {
+  std::string folder = ".";
+  std::string attempt;  // see ListAttempts(); not for Prometheus
+  ExportFormat format = ExportFormat::kCsv;
+  std::string out;  // the file, for TensorBoard a folder; empty: standard output
+};
+
+// Logs problems of the files of the run as warnings. Prometheus: also accepts a folder of run
+// folders; omits runs that wrote nothing for a day, and warns of runs that cannot be read. kUsage:
+// no run folder, no such attempt, TensorBoard without a folder, Prometheus with an attempt; kIo:
+// `out`.
+Status RunExportCommand(const ExportRequest& request);
+
+// The formats, except prometheus.h. attempt: see ListAttempts(). notes: set to problems of the
+// files of the run. Errors: EventStream::Open(), and of the output.
 
 // CSV (RFC 4180): one row per event and one column per key, in the order in which keys first
 // appear; the first column is attempt_dir. Null and missing values are empty. Reads the run twice.

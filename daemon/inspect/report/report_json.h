@@ -1,8 +1,10 @@
-// The data of a report as one JSON object, which page.html draws. Its sample data has every member.
+// The page of a report, and its data as one JSON object, which page.html draws. Its sample data has
+// every member.
 #pragma once
 
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "daemon/config/flags_spec.h"
 #include "daemon/inspect/report/report_data.h"
@@ -15,5 +17,8 @@ namespace gaccd {
 // texts are those of the run, except advice and commands. Contains no '<', so it is valid in an
 // HTML script element. Pure. REQUIRES: at least one run.
 [[nodiscard]] std::string ReportJson(std::span<const ReportData> runs, PageLanguage language);
+
+// The source file page.html. It draws the JSON in its element `data`; here that of a sample run.
+[[nodiscard]] std::string_view PageHtml();
 
 }  // namespace gaccd

@@ -1,7 +1,6 @@
-#include "daemon/data/formats/idx.h"
-
 #include <sys/stat.h>
 
+#include "daemon/data/formats/array.h"
 #include "tests/support/file_util.h"
 #include "tests/support/status_matchers.h"
 #include "tests/unit/data/dataset_util.h"

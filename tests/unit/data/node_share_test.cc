@@ -9,7 +9,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/data/dataset.h"
-#include "daemon/data/formats/idx.h"
+#include "daemon/data/formats/array.h"
 #include "tests/support/file_util.h"
 #include "tests/support/status_matchers.h"
 

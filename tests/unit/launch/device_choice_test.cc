@@ -8,7 +8,6 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
-#include "daemon/launch/peak_flops.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd {

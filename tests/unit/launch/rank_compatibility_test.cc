@@ -1,8 +1,7 @@
-#include "daemon/launch/rank_compatibility.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/launch/rank_report.h"
 #include "tests/support/status_matchers.h"
 #include "tests/unit/launch/rank_reports.h"
 

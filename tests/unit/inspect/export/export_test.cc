@@ -11,7 +11,7 @@
 
 #include "collectives/base/output.h"
 #include "daemon/checkpoint/crc32c.h"
-#include "daemon/inspect/export/export_command.h"
+#include "daemon/inspect/export/exports.h"
 #include "daemon/inspect/export/prometheus.h"
 #include "daemon/inspect/watch/event_stream.h"
 #include "proto/tensorboard.pb.h"

@@ -11,7 +11,6 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/json.h"
-#include "daemon/inspect/report/page_html.h"
 #include "daemon/inspect/report/report_command.h"
 #include "daemon/inspect/report/report_data.h"
 #include "tests/support/run_files.h"
