@@ -13,7 +13,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "collectives/base/buffer.h"
+#include "collectives/base/dtype.h"
 #include "collectives/base/result.h"
 
 namespace gaccd {

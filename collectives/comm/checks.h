@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "collectives/base/buffer.h"
+#include "collectives/base/dtype.h"
 #include "collectives/base/result.h"
 
 namespace gaccd {

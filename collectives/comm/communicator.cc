@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/base/buffer.h"
+#include "collectives/base/dtype.h"
 #include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
 #include "collectives/comm/checks.h"

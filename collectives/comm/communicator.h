@@ -20,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/base/buffer.h"
+#include "collectives/base/dtype.h"
 #include "collectives/base/result.h"
 #include "collectives/liveness/deadline/deadline.h"
 #include "collectives/liveness/deadline/missing.h"

@@ -3,10 +3,7 @@
 #include <sys/mman.h>
 
 #include <cstring>
-#include <functional>
 #include <new>
-
-#include "collectives/base/strings.h"
 
 namespace gaccd {
 namespace {

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "collectives/base/buffer.h"
+#include "collectives/base/dtype.h"
 #include "collectives/comm/mpi_handles.h"
 #include "collectives/comm/wait.h"
 #include "collectives/liveness/deadline/missing.h"

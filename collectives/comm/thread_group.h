@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/base/buffer.h"
+#include "collectives/base/dtype.h"
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
 #include "collectives/liveness/deadline/missing.h"

@@ -17,7 +17,6 @@
 #include "collectives/base/strings.h"
 #include "daemon/data/dataset.h"
 #include "daemon/data/formats/array.h"
-#include "daemon/data/formats/synthetic.h"
 #include "daemon/data/formats/tokens.h"
 #include "daemon/data/masked_tokens.h"
 #include "daemon/data/mixed_samples.h"

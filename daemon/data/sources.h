@@ -36,4 +36,12 @@ OpenedDataset OpenSource(const ArraysSpec& source, const OpenContext& opening);
 OpenedDataset OpenSource(const CsvSpec& source, const OpenContext& opening);
 OpenedDataset OpenSource(const ImagesSpec& source, const OpenContext& opening);
 
+// A regression data set without files: y = W x + noise * e, with x and e standard normal. Sample i
+// is a function of (seed, i), computed on demand. W is standard normal and a function of (features,
+// outputs): sets with different seeds have different samples of the same function, for training and
+// evaluation. The normalisation is applied to x after y was computed. kConfig for a count below 1,
+// a noise outside [0, 1e30], or a W of more than 2^26 elements.
+Result<std::unique_ptr<Dataset>> MakeSynthetic(const SyntheticSpec& source,
+                                               const NormalizeSpec& normalize);
+
 }  // namespace gaccd

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "collectives/base/buffer.h"
+#include "collectives/base/dtype.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/ops/loss/info_nce.h"
 #include "daemon/replica/model.h"

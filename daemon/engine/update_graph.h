@@ -20,7 +20,7 @@
 #include <span>
 #include <vector>
 
-#include "collectives/base/buffer.h"
+#include "collectives/base/dtype.h"
 #include "collectives/base/result.h"
 #include "collectives/bucket/bucket_plan.h"
 #include "collectives/comm/communicator.h"

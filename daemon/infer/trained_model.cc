@@ -8,7 +8,6 @@
 #include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
-#include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
 #include "daemon/data/formats/column_names.h"
 #include "daemon/data/index_source.h"

@@ -11,7 +11,6 @@
 #include "collectives/bootstrap/agree.h"
 #include "collectives/bootstrap/gpus.h"
 #include "daemon/autograd/function.h"
-#include "daemon/launch/gpu_libraries.h"
 #include "daemon/ops/cuda_kernels.h"
 #include "daemon/replica/model.h"
 

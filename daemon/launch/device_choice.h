@@ -14,6 +14,7 @@
 #include "daemon/config/job.h"
 #include "daemon/device/cpu/onednn.h"
 #include "daemon/device/cuda/dnn_library.h"
+#include "daemon/device/cuda/versions.h"
 
 namespace gaccd {
 
@@ -89,5 +90,22 @@ Result<std::string> CheckBf16OnCpus(Communicator& over, CpuBf16 mine, bool allow
 // Floating-point operations per second of dense matrix products according to NVIDIA, for a GPU with
 // this name; 0 if not known, and for a part of a GPU (MIG).
 [[nodiscard]] double PeakFlops(std::string_view gpu_name, const Numerics& numerics);
+
+// Libraries that ranks on GPUs need besides the driver. Loaded on demand, so this works on machines
+// without them.
+
+// CudaLibraries() and NCCL; empty in builds without CUDA. Uses no GPU.
+[[nodiscard]] std::vector<LibraryVersions> GpuLibraries();
+
+// Loads the libraries for training on GPUs: cuBLASLt, and NCCL if there are several ranks.
+// kUnavailable if one is missing or older than the version that gaccd was compiled with.
+Status CheckGpuLibraries(bool with_nccl);
+
+// cuDNN, for attention and convolutions in bf16 and fp16. kUnavailable, with the reason, if it
+// cannot be used.
+Result<DnnFactory> FindDnnLibrary();
+
+// FindDnnLibrary(), and a check for NVRTC, with which cuDNN compiles its kernels.
+Status CheckDnnLibrary();
 
 }  // namespace gaccd

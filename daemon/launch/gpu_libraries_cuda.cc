@@ -3,7 +3,7 @@
 #include "daemon/device/cuda/cublaslt_api.h"
 #include "daemon/device/cuda/cudnn_api.h"
 #include "daemon/device/cuda/dnn_library.h"
-#include "daemon/launch/gpu_libraries.h"
+#include "daemon/launch/device_choice.h"
 
 namespace gaccd {
 namespace {

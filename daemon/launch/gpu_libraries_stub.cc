@@ -1,5 +1,5 @@
 // For builds without CUDA.
-#include "daemon/launch/gpu_libraries.h"
+#include "daemon/launch/device_choice.h"
 
 namespace gaccd {
 

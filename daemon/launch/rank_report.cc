@@ -14,7 +14,7 @@
 #include "daemon/config/help.h"
 #include "daemon/config/revision.h"
 #include "daemon/device/cpu/onednn.h"
-#include "daemon/launch/gpu_libraries.h"
+#include "daemon/launch/device_choice.h"
 #include "daemon/launch/launch.h"
 
 namespace gaccd {

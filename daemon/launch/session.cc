@@ -13,7 +13,6 @@
 #include "daemon/config/job_checks.h"
 #include "daemon/config/job_text.h"
 #include "daemon/launch/device_choice.h"
-#include "daemon/launch/gpu_libraries.h"
 
 namespace gaccd {
 namespace {

@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "collectives/base/strings.h"
-#include "daemon/optim/average.h"
 #include "daemon/optim/rules.h"
 #include "daemon/tensor/float_types.h"
 

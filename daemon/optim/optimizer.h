@@ -77,7 +77,7 @@ class Optimizer {
   static constexpr std::int64_t kPiece = 32768;  // 0.5 MB with gradient and two states
 
   // Call after Step() and all other changes of the parameters in an update: updates the averages
-  // (average.h). Does nothing without spec.ema.
+  // (rules.h). Does nothing without spec.ema.
   void Average(std::span<const float> params);
   // Swaps parameters and averages. false: there are no averages (yet); nothing was changed.
   [[nodiscard]] bool ExchangeAverages(std::span<float> params);

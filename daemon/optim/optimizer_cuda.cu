@@ -1,7 +1,6 @@
 // One update of all parameters: every array is read and written once, 16 bytes at a time. Compiled
 // without fused multiply-add (CMakeLists.txt), so that results are bit-identical to the CPU's.
 #include "daemon/device/cuda/launch.h"
-#include "daemon/optim/average.h"
 #include "daemon/optim/optimizer_cuda.h"
 #include "daemon/optim/rules.h"
 #include "daemon/tensor/float_types.h"

@@ -9,16 +9,20 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <string_view>
 #include <variant>
 
 #include "collectives/base/overloaded.h"
 #include "collectives/base/result.h"
 #include "collectives/base/strings.h"
+#include "daemon/config/job.h"
 #include "daemon/optim/adagrad.h"
 #include "daemon/optim/adamw.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/optim/sgd.h"
+#include "daemon/tensor/host_device.h"
 
 namespace gaccd {
 
@@ -53,5 +57,19 @@ inline Status CheckEpsilon(std::string_view name, double value) {
   return {ErrorKind::kConfig,
           StrCat("optimizer: ", name, " epsilon must be > 0 and finite, found ", value)};
 }
+
+// Exponential moving average of weights, equal to torch.optim.swa_utils.AveragedModel with
+// get_ema_multi_avg_fn(decay), updated after every optimizer.step(). After update t:
+//   t = 1: a = w;   t > 1: a = a + (1 - decay) (w - a), which is decay a + (1 - decay) w
+
+// The factor of w - a. 1 replaces the average.
+[[nodiscard]] inline float AverageRate(const EmaSpec& ema, std::int64_t update) {
+  return update == 1 ? 1.0F : static_cast<float>(1 - ema.decay);
+}
+
+GACCD_HOST_DEVICE inline void AddToAverage(float rate, float weight, float* average) {
+  *average += rate * (weight - *average);
+}
+void AverageLoop(float rate, std::size_t n, const float* weights, float* averages);
 
 }  // namespace gaccd

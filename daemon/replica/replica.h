@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "collectives/base/buffer.h"
+#include "collectives/base/dtype.h"
 #include "collectives/base/memory.h"
 #include "daemon/replica/model.h"
 #include "daemon/replica/prepared_graphs.h"

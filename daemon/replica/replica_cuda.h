@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "collectives/base/buffer.h"
 #include "collectives/base/cuda.h"
+#include "collectives/base/dtype.h"
 #include "daemon/config/job.h"
 #include "daemon/device/cuda/cuda_context.h"
 #include "daemon/device/cuda/cuda_graph.h"

@@ -23,7 +23,7 @@
 #include "daemon/rundir/run_folder.h"
 #include "daemon/rundir/verdict_guard.h"
 #include "daemon/telemetry/event_lines.h"
-#include "daemon/telemetry/event_log.h"
+#include "daemon/telemetry/event_text.h"
 #include "daemon/telemetry/events.h"
 #include "daemon/telemetry/run_status.h"
 

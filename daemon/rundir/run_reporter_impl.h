@@ -17,7 +17,7 @@
 #include "daemon/rundir/run_reporter.h"
 #include "daemon/rundir/status_file.h"
 #include "daemon/telemetry/crash_handler.h"
-#include "daemon/telemetry/event_log.h"
+#include "daemon/telemetry/event_text.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/telemetry/progress.h"
 #include "daemon/telemetry/step_stats.h"

@@ -12,7 +12,6 @@
 #include "daemon/config/make_plan.h"
 #include "daemon/config/revision.h"
 #include "daemon/launch/device_choice.h"
-#include "daemon/launch/gpu_libraries.h"
 #include "daemon/plan/plan_text.h"
 #include "daemon/telemetry/event_lines.h"
 #include "daemon/telemetry/log.h"

@@ -28,7 +28,6 @@
 #include "daemon/train/run_checkpointer.h"
 #include "daemon/train/start_point.h"
 #include "daemon/train/training.h"
-#include "daemon/train/training_inputs.h"
 
 namespace gaccd {
 

@@ -1,4 +1,4 @@
-// Inputs of a training besides its job, its results, and the references of its checkpoints.
+// Inputs of a training on one rank, its results, and the references of its checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -6,13 +6,19 @@
 #include <string>
 #include <vector>
 
+#include "collectives/base/result.h"
+#include "collectives/comm/communicator.h"
 #include "daemon/checkpoint/manifest.h"
 #include "daemon/config/flags_spec.h"
 #include "daemon/config/job.h"
+#include "daemon/data/update_schedule.h"
+#include "daemon/eval/best_evaluation.h"
+#include "daemon/eval/evaluator.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/plan/plan.h"
 #include "daemon/replica/model.h"
 #include "daemon/telemetry/events.h"
+#include "daemon/train/batch_feed.h"
 
 namespace gaccd {
 
@@ -68,6 +74,29 @@ struct SavedRun {
   [[nodiscard]] std::int64_t optimizer_elements() const {
     return StateElements(job.optimizer, model.layout().trainable_size());
   }
+};
+
+// The inputs of a training on one rank, before the device is selected.
+struct TrainingInputs {
+  // Checks the model and the schedule with the opened data. Local: a rank may fail alone, so the
+  // caller must let all ranks agree on the result before the collective Trainer::Make(). REQUIRES:
+  // plan.world() == comm.size(). `comm` must outlive the inputs.
+  static Result<TrainingInputs> Make(Communicator& comm, const Job& job, const Plan& plan,
+                                     TrainingData data);
+
+  // Bytes of one checkpoint over all ranks.
+  [[nodiscard]] double checkpoint_bytes() const;
+
+  Job job;
+  Plan plan;
+  TrainingData data;
+  Model model;
+  UpdateSchedule schedule;
+  BatchFeed feed;
+  std::optional<Evaluator> evaluator;  // set if there is evaluation data
+  Better better = Better::kSmaller;    // for values of evaluation.metric
+  LabelCounts labels;  // of the training data. An update of unlabelled samples alone is skipped
+  LabelCounts eval_labels;
 };
 
 }  // namespace gaccd

@@ -23,7 +23,6 @@
 #include "daemon/inspect/watch/thin_events.h"
 #include "daemon/inspect/watch/watch_command.h"
 #include "daemon/launch/device_choice.h"
-#include "daemon/launch/gpu_libraries.h"
 #include "daemon/models/graph_network.h"
 #include "daemon/selftest/selftest.h"
 #include "daemon/submit/submit_command.h"

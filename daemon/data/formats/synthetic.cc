@@ -1,7 +1,6 @@
-#include "daemon/data/formats/synthetic.h"
-
 #include "collectives/base/strings.h"
 #include "daemon/data/normalize.h"
+#include "daemon/data/sources.h"
 #include "daemon/tensor/random.h"
 
 namespace gaccd {

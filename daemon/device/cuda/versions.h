@@ -41,7 +41,7 @@ struct LibraryVersions {
 // From this version attention is bit-reproducible on Blackwell and needs no lengths on the host.
 inline constexpr int kOldestCudnn = 91800;
 
-// CUDA runtime, driver, cuBLASLt, cuDNN, in this order; empty in builds without CUDA. The caller
+// CUDA runtime, driver, cuBLASLt, cuDNN, in this order. Only built with CUDA. The caller
 // adds NCCL, which belongs to the collectives. Uses no GPU.
 [[nodiscard]] std::vector<LibraryVersions> CudaLibraries();
 

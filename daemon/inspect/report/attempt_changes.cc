@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <map>
-#include <set>
 #include <variant>
 
 #include "collectives/base/files.h"

@@ -1,8 +1,8 @@
-#include "collectives/base/buffer.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
+
+#include "collectives/base/dtype.h"
 
 namespace gaccd {
 namespace {

@@ -1,7 +1,6 @@
-#include "daemon/data/formats/synthetic.h"
-
 #include <cmath>
 
+#include "daemon/data/sources.h"
 #include "tests/support/status_matchers.h"
 #include "tests/unit/data/dataset_util.h"
 

@@ -49,10 +49,10 @@ TEST(Versions, ComparesMajorVersionOnly) {
   EXPECT_FALSE(CheckNotOlder({&driver, 1}).ok());
 }
 
+#if defined(GACCD_CUDA)
 // On this machine: every library has either a version or the reason why not.
 TEST(Versions, DescribesThisMachine) {
   const std::vector<LibraryVersions> libraries = CudaLibraries();
-#if defined(GACCD_CUDA)
   ASSERT_EQ(libraries.size(), 4U);
   EXPECT_EQ(libraries[0].name, "CUDA runtime");
   EXPECT_EQ(libraries[3].name, "cuDNN");
@@ -60,10 +60,8 @@ TEST(Versions, DescribesThisMachine) {
     EXPECT_GT(library.compiled.major, 0) << library.name;
     EXPECT_TRUE(library.loaded.has_value() || !library.detail.empty()) << library.name;
   }
-#else
-  EXPECT_TRUE(libraries.empty());
-#endif
 }
+#endif
 
 }  // namespace
 }  // namespace gaccd

@@ -1,5 +1,3 @@
-#include "daemon/telemetry/event_log.h"
-
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
+#include "daemon/telemetry/event_text.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/telemetry/json.h"

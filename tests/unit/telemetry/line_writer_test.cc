@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/telemetry/event_log.h"
+#include "daemon/telemetry/event_text.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 

@@ -1,4 +1,4 @@
-#include "daemon/optim/average.h"
+#include "daemon/optim/rules.h"
 
 #include "collectives/base/simd.h"
 

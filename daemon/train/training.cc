@@ -1,4 +1,4 @@
-#include "daemon/train/training_inputs.h"
+#include "daemon/train/training.h"
 
 #include <utility>
 
