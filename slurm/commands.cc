@@ -9,13 +9,9 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
-#include <string_view>
 #include <thread>
-#include <vector>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"

@@ -13,7 +13,6 @@
 #include <cstring>
 #include <utility>
 
-#include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {

@@ -4,11 +4,7 @@
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
-#include <memory>
 #include <mutex>
-#include <utility>
-
-#include "collectives/base/strings.h"
 
 namespace gaccd {
 

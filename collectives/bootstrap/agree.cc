@@ -6,9 +6,7 @@
 #include <map>
 #include <numeric>
 #include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "collectives/base/hash.h"
 #include "collectives/base/strings.h"

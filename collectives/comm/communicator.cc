@@ -2,12 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <span>
 #include <utility>
-#include <vector>
 
-#include "collectives/base/dtype.h"
 #include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
 #include "collectives/comm/checks.h"

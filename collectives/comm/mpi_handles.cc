@@ -6,7 +6,6 @@
 #include <array>
 #include <cstdint>
 #include <cstdlib>
-#include <string>
 
 #include "collectives/base/strings.h"
 

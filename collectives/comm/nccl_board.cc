@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "collectives/liveness/deadline/missing.h"
 
 namespace gaccd {
 namespace {

@@ -9,7 +9,6 @@
 #include "collectives/base/strings.h"
 #include "collectives/base/thread.h"
 #include "collectives/comm/checks.h"
-#include "collectives/comm/communicator.h"
 #include "collectives/comm/sum.h"
 #include "collectives/comm/thread_group.h"
 

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "collectives/base/thread.h"
 #include "daemon/checkpoint/lease.h"

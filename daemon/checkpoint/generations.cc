@@ -12,7 +12,6 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/lease.h"
-#include "daemon/checkpoint/manifest.h"
 #include "daemon/checkpoint/shard.h"
 
 namespace gaccd {

@@ -11,7 +11,6 @@
 #include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
-#include "daemon/checkpoint/manifest.h"
 #include "daemon/checkpoint/shard.h"
 
 namespace gaccd {

@@ -7,7 +7,6 @@
 #include <bit>
 #include <cstring>
 
-#include "collectives/base/strings.h"
 #include "daemon/checkpoint/crc32c.h"
 #include "daemon/config/plan_proto.h"
 #include "daemon/plan/speeds.h"

@@ -11,7 +11,6 @@
 #include "collectives/base/hash.h"
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/crc32c.h"
-#include "daemon/checkpoint/manifest.h"
 
 namespace gaccd {
 namespace {

@@ -5,8 +5,6 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/checkpoint/manifest.h"
-#include "daemon/config/job.h"
 #include "daemon/data/class_names.h"
 #include "daemon/data/formats/column_names.h"
 #include "daemon/data/update_schedule.h"

@@ -9,7 +9,6 @@
 #include "collectives/base/files.h"
 #include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
-#include "collectives/base/time.h"
 #include "collectives/bootstrap/agree.h"
 #include "daemon/checkpoint/save_task.h"
 

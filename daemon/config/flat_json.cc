@@ -6,8 +6,6 @@
 #include <cmath>
 #include <limits>
 
-#include "collectives/base/strings.h"
-
 namespace gaccd {
 namespace {
 

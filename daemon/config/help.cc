@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
-#include <string_view>
 
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"

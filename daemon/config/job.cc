@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <string_view>
 #include <variant>
-#include <vector>
 
 #include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"

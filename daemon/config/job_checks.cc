@@ -7,7 +7,6 @@
 
 #include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
-#include "daemon/config/job.h"
 #include "daemon/config/target_schedule.h"
 
 namespace gaccd {

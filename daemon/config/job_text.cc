@@ -15,7 +15,6 @@
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"
 #include "daemon/config/fields.h"
-#include "daemon/config/flags.h"
 #include "daemon/config/job_checks.h"
 #include "daemon/config/target_schedule.h"
 #include "proto/field.pb.h"

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/data/dataset.h"
 #include "daemon/tensor/random.h"
 
 namespace gaccd {

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/data/dataset.h"
 #include "daemon/tensor/random.h"
 
 namespace gaccd {

@@ -4,14 +4,11 @@
 #include <cmath>
 #include <cstddef>
 #include <numeric>
-#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/data/dataset.h"
 #include "daemon/tensor/random.h"
 
 namespace gaccd {

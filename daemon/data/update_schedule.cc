@@ -4,7 +4,6 @@
 #include <set>
 
 #include "collectives/base/strings.h"
-#include "daemon/plan/plan.h"
 
 namespace gaccd {
 namespace {

@@ -6,12 +6,8 @@
 #include <numeric>
 #include <utility>
 
-#include "collectives/base/memory.h"
 #include "collectives/bucket/bucket_plan.h"
 #include "daemon/config/job_checks.h"
-#include "daemon/engine/update_graph.h"
-#include "daemon/optim/measure.h"
-#include "daemon/tensor/shard_layout.h"
 
 namespace gaccd {
 

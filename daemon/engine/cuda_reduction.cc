@@ -4,8 +4,6 @@
 #include <array>
 #include <utility>
 
-#include "daemon/engine/update_graph.h"
-
 namespace gaccd {
 
 Result<std::unique_ptr<CudaReduction>> CudaReduction::Create(

@@ -1,7 +1,6 @@
 #include "daemon/engine/shard_cuda.h"
 
 #include "collectives/bootstrap/agree.h"
-#include "daemon/optim/optimizer_cuda.h"
 #include "daemon/tensor/shard_layout.h"
 
 namespace gaccd {

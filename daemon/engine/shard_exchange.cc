@@ -4,8 +4,6 @@
 #include <numeric>
 #include <utility>
 
-#include "daemon/tensor/shard_layout.h"
-
 namespace gaccd {
 
 namespace {

@@ -1,7 +1,6 @@
 #include "daemon/engine/update_graph.h"
 
 #include <utility>
-#include <vector>
 
 #include "collectives/base/strings.h"
 #include "daemon/ops/collective/collective.h"

@@ -12,7 +12,6 @@
 
 #include "collectives/base/output.h"
 #include "collectives/base/strings.h"
-#include "collectives/bootstrap/agree.h"
 
 namespace gaccd {
 namespace {

@@ -10,7 +10,6 @@
 #include "collectives/bootstrap/agree.h"
 #include "daemon/config/job_text.h"
 #include "daemon/data/formats/column_names.h"
-#include "daemon/data/index_source.h"
 #include "daemon/data/tokenizer.h"
 #include "daemon/launch/launch.h"
 #include "daemon/models/graph_network.h"

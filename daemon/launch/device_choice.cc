@@ -3,13 +3,10 @@
 #include <algorithm>
 #include <cctype>
 #include <set>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
-#include "collectives/bootstrap/gpus.h"
 #include "daemon/autograd/function.h"
 #include "daemon/ops/cuda_kernels.h"
 #include "daemon/replica/model.h"

@@ -8,9 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "collectives/base/environment.h"
 #include "collectives/base/strings.h"
-#include "collectives/bootstrap/mpi_session.h"
 #include "collectives/bootstrap/world_check.h"
 #include "collectives/comm/nccl_settings.h"
 #include "daemon/config/flag_values.h"

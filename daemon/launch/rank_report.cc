@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <type_traits>
-#include <vector>
 
 #include "collectives/base/strings.h"
 #include "collectives/base/thread.h"
@@ -14,7 +13,6 @@
 #include "daemon/config/help.h"
 #include "daemon/config/revision.h"
 #include "daemon/device/cpu/onednn.h"
-#include "daemon/launch/device_choice.h"
 #include "daemon/launch/launch.h"
 
 namespace gaccd {

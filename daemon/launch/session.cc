@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
-#include <utility>
 
 #include "collectives/base/thread.h"
-#include "collectives/bootstrap/agree.h"
 #include "collectives/comm/nccl_comm.h"
 #include "collectives/comm/nccl_settings.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_checks.h"
 #include "daemon/config/job_text.h"
-#include "daemon/launch/device_choice.h"
 
 namespace gaccd {
 namespace {

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "collectives/base/strings.h"
-#include "daemon/models/network.h"
 #include "daemon/models/norm_group.h"
 #include "daemon/nn/norms.h"
 

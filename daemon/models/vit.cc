@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "collectives/base/strings.h"
-#include "daemon/models/network.h"
 #include "daemon/ops/layout/embedding.h"
 #include "daemon/ops/layout/pool_rows.h"
 #include "daemon/ops/layout/prepend_row.h"

@@ -3,7 +3,6 @@
 #include "daemon/autograd/add.h"
 #include "daemon/ops/layout/pool_rows.h"
 #include "daemon/ops/layout/reshape.h"
-#include "daemon/ops/pointwise/activations.h"
 #include "daemon/ops/pointwise/number_functions.h"
 
 namespace gaccd::nn {

@@ -7,10 +7,8 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/autograd/function.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/cuda_kernels.h"
 #include "daemon/ops/function_table.h"

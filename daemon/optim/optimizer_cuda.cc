@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "collectives/base/strings.h"
-#include "daemon/optim/optimizer.h"
 #include "daemon/optim/rules.h"
 
 namespace gaccd {

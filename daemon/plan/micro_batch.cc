@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/plan/plan.h"
 
 namespace gaccd {
 

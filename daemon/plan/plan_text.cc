@@ -10,7 +10,6 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/plan/alternatives.h"
-#include "daemon/plan/plan.h"
 #include "daemon/plan/speeds.h"
 
 namespace gaccd {

@@ -1,7 +1,6 @@
 #include "daemon/plan/speeds.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <functional>
 #include <map>
 #include <numeric>

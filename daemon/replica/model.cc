@@ -6,10 +6,8 @@
 #include "collectives/base/strings.h"
 #include "daemon/autograd/function.h"
 #include "daemon/autograd/passes.h"
-#include "daemon/nn/recorder.h"
 #include "daemon/replica/model_loss.h"
 #include "daemon/tensor/group_rules.h"
-#include "daemon/tensor/sample.h"
 
 namespace gaccd {
 namespace {

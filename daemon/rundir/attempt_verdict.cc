@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "collectives/base/files.h"
-#include "collectives/base/result.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {

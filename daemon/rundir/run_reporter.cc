@@ -5,21 +5,16 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <cstdlib>
 #include <optional>
 #include <span>
 #include <sstream>
-#include <string>
 #include <utility>
 
-#include "collectives/base/result.h"
 #include "collectives/base/strings.h"
 #include "collectives/base/thread.h"
 #include "collectives/base/time.h"
 #include "collectives/bootstrap/agree.h"
-#include "collectives/comm/communicator.h"
-#include "daemon/rundir/run_folder.h"
 #include "daemon/rundir/run_reporter_impl.h"
 #include "daemon/rundir/verdict.h"
 #include "daemon/telemetry/environment_text.h"

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "collectives/base/files.h"
-
 namespace gaccd {
 
 StatusFile::StatusFile(std::string path, RunStatus first, Beat beat, unsigned mode)

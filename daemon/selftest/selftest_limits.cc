@@ -5,7 +5,6 @@
 #include <fstream>
 #include <memory>
 #include <ranges>
-#include <string>
 #include <thread>
 #include <vector>
 

@@ -8,7 +8,6 @@
 #include "collectives/base/strings.h"
 #include "daemon/engine/contrastive_window.h"
 #include "daemon/ops/norm/batch_norm.h"
-#include "daemon/plan/plan.h"
 #include "daemon/replica/prepared_graphs.h"
 #include "daemon/replica/replica.h"
 

@@ -13,7 +13,6 @@
 #include "daemon/config/make_plan.h"
 #include "daemon/inspect/watch/run_state.h"
 #include "daemon/rundir/safe_place.h"
-#include "daemon/submit/sbatch_script.h"
 #include "daemon/telemetry/log.h"
 
 namespace gaccd {

@@ -20,7 +20,6 @@
 #include "daemon/rundir/host_names.h"
 #include "daemon/rundir/ledger.h"
 #include "daemon/stop/stop_requests.h"
-#include "daemon/submit/planned_submission.h"
 #include "daemon/submit/sbatch_script.h"
 #include "daemon/submit/signal_lead.h"
 #include "daemon/submit/slurm_site.h"

@@ -6,7 +6,6 @@
 #include <ctime>
 #include <utility>
 
-#include "collectives/base/strings.h"
 #include "daemon/config/plan_proto.h"
 #include "daemon/plan/speeds.h"
 #include "daemon/telemetry/eval_events.h"

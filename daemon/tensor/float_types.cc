@@ -1,9 +1,7 @@
 #include "daemon/tensor/float_types.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstdint>
 
 #include "collectives/base/simd.h"
 

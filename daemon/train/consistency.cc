@@ -1,7 +1,6 @@
 #include "daemon/train/consistency.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 #include <span>
 #include <string_view>

@@ -19,7 +19,6 @@
 #include "daemon/checkpoint/generations.h"
 #include "daemon/checkpoint/manifest.h"
 #include "daemon/checkpoint/train_state.h"
-#include "daemon/config/job.h"
 #include "daemon/config/job_text.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/eval/best_evaluation.h"

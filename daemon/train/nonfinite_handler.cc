@@ -7,7 +7,6 @@
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/tensor/reproducible_sum.h"
-#include "daemon/train/update.h"
 
 namespace gaccd {
 

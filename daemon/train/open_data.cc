@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "collectives/bootstrap/agree.h"
 #include "daemon/data/class_names.h"
 #include "daemon/data/node_share.h"
 #include "daemon/telemetry/log.h"

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/manifest.h"

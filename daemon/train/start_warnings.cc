@@ -9,7 +9,6 @@
 #include "collectives/base/strings.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/optim/schedule.h"
-#include "daemon/plan/plan.h"
 #include "daemon/rundir/safe_place.h"
 #include "daemon/train/run_options.h"
 

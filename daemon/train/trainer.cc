@@ -8,7 +8,6 @@
 #include "collectives/base/strings.h"
 #include "daemon/plan/speeds.h"
 #include "daemon/telemetry/log.h"
-#include "daemon/train/consistency.h"
 #include "daemon/train/pipeline.h"
 #include "daemon/train/start_warnings.h"
 #include "daemon/train/training_checks.h"

@@ -4,7 +4,6 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/data/sample_order.h"
-#include "daemon/optim/optimizer.h"
 #include "daemon/train/pipeline.h"
 #include "daemon/train/training_checks.h"
 

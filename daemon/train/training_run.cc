@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
-#include <memory>
 #include <new>
 #include <utility>
 
@@ -22,11 +21,8 @@
 #include "daemon/data/several_files.h"
 #include "daemon/data/tokenizer.h"
 #include "daemon/launch/launch.h"
-#include "daemon/launch/session.h"
 #include "daemon/models/graph_file.h"
 #include "daemon/rundir/run_folder.h"
-#include "daemon/rundir/verdict_guard.h"
-#include "daemon/stop/stop_requests.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/done_marker.h"
 #include "daemon/train/final_weights.h"

@@ -9,7 +9,6 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "collectives/base/ticks.h"
-#include "collectives/bootstrap/agree.h"
 #include "daemon/checkpoint/manifest.h"
 #include "daemon/checkpoint/saved_weights.h"
 #include "daemon/checkpoint/train_state.h"

@@ -23,7 +23,6 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/mpi_session.h"
-#include "daemon/config/flags.h"
 #include "daemon/rundir/run_folder.h"
 #include "daemon/telemetry/end_events.h"
 #include "daemon/telemetry/event_text.h"

@@ -11,7 +11,6 @@
 #include "daemon/optim/optimizer.h"
 #include "daemon/plan/plan_text.h"
 #include "daemon/tensor/group_rules.h"
-#include "daemon/train/memory_choice.h"
 #include "daemon/train/run_options.h"
 #include "daemon/train/training_checks.h"
 

@@ -20,7 +20,6 @@
 #include "daemon/inspect/report/report_command.h"
 #include "daemon/inspect/watch/doctor.h"
 #include "daemon/inspect/watch/logs_command.h"
-#include "daemon/inspect/watch/thin_events.h"
 #include "daemon/inspect/watch/watch_command.h"
 #include "daemon/launch/device_choice.h"
 #include "daemon/models/graph_network.h"

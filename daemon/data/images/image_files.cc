@@ -8,9 +8,6 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/data/formats/array.h"
-#include "daemon/data/images/image.h"
-#include "daemon/data/mapped_file.h"
 
 namespace gaccd {
 

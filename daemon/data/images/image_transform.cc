@@ -8,7 +8,6 @@
 #include "collectives/base/json.h"
 #include "collectives/base/simd.h"
 #include "collectives/base/strings.h"
-#include "daemon/data/images/image_ops.h"
 #include "daemon/tensor/random.h"
 
 namespace gaccd {

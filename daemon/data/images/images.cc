@@ -11,7 +11,6 @@
 #include "collectives/base/memory.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/bad_records.h"
-#include "daemon/data/images/image_files.h"
 #include "daemon/data/images/row_threads.h"
 #include "daemon/data/mapped_file.h"
 #include "daemon/data/node_share.h"

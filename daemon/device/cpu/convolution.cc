@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/device/cpu/cpu_context.h"
 #include "daemon/device/cpu/onednn_compat.h"
 
 namespace gaccd {

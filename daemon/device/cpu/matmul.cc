@@ -1,7 +1,6 @@
 #include "daemon/device/cpu/matmul.h"
 
 #include "collectives/base/strings.h"
-#include "daemon/device/cpu/cpu_context.h"
 #include "daemon/device/cpu/onednn_compat.h"
 #include "daemon/device/cpu/packed_weights.h"
 

@@ -1,7 +1,6 @@
 #include "daemon/device/cpu/winograd.h"
 
 #include <algorithm>
-#include <array>
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cpu/cpu_context.h"

@@ -9,7 +9,6 @@
 #include <charconv>
 #include <functional>
 #include <optional>
-#include <string_view>
 
 #include "collectives/base/files.h"
 #include "collectives/base/hash.h"

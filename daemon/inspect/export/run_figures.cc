@@ -52,7 +52,7 @@ void FigureSum::Add(const Event& event) {
   }
   const bool has_updates = event.name == "step" || event.name == "thinned";
   if (has_updates || std::ranges::find(kEnds, event.name) != std::end(kEnds)) until_ = event.at;
-  // Not at updates, so that thinned events (thin_events.h) give the same sum.
+  // Not at updates, so that thinned events (ThinEvents()) give the same sum.
   if (has_step_ && !has_updates) CountOther(until_);
 }
 

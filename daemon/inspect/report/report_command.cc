@@ -4,7 +4,6 @@
 
 #include "collectives/base/output.h"
 #include "collectives/base/strings.h"
-#include "daemon/inspect/report/report_json.h"
 
 namespace gaccd {
 namespace {

@@ -90,7 +90,7 @@ struct ReportData {
   double p50_s = 0;  // of the durations of all updates
   double p99_s = 0;
   double longest_s = 0;
-  std::int64_t thinned = 0;           // updates without their own line (thin_events.h)
+  std::int64_t thinned = 0;           // updates without their own line (ThinEvents())
   std::int64_t on_target = 0;         // updates with exactly the planned number of samples
   std::vector<Event> saves;           // the newest
   std::vector<std::string> warnings;  // the newest, with times

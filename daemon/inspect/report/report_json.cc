@@ -1,5 +1,3 @@
-#include "daemon/inspect/report/report_json.h"
-
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -8,7 +6,7 @@
 
 #include "collectives/base/json.h"
 #include "collectives/base/strings.h"
-#include "daemon/inspect/report/report_data.h"
+#include "daemon/inspect/report/report_command.h"
 #include "daemon/inspect/watch/advice.h"
 #include "daemon/plan/plan.h"
 #include "daemon/plan/speeds.h"

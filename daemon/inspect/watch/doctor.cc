@@ -11,7 +11,6 @@
 #include "daemon/checkpoint/generations.h"
 #include "daemon/inspect/watch/event_stream.h"
 #include "daemon/inspect/watch/run_folders.h"
-#include "daemon/inspect/watch/run_state.h"
 #include "daemon/inspect/watch/slurm_facts.h"
 #include "daemon/rundir/attempt_verdict.h"
 #include "daemon/rundir/host_names.h"

@@ -1,8 +1,6 @@
 #include "daemon/inspect/watch/line_reader.h"
 
-#include <algorithm>
 #include <span>
-#include <utility>
 
 #include "collectives/base/files.h"
 

@@ -5,18 +5,14 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
-#include <optional>
-#include <set>
 #include <thread>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "collectives/base/files.h"
 #include "collectives/base/output.h"
 #include "collectives/base/strings.h"
 #include "daemon/inspect/watch/event_stream.h"
-#include "daemon/inspect/watch/line_reader.h"
 #include "daemon/inspect/watch/run_state.h"
 #include "daemon/inspect/watch/slurm_facts.h"
 #include "daemon/telemetry/log.h"

@@ -1,4 +1,4 @@
-// Sums over updates, from lines "step", or from lines "thinned" that replace them (thin_events.h).
+// Sums over updates, from lines "step", or from lines "thinned" that replace them (ThinEvents()).
 #pragma once
 
 #include <array>

@@ -1,5 +1,3 @@
-#include "daemon/inspect/watch/thin_events.h"
-
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +12,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/inspect/watch/event.h"
 #include "daemon/inspect/watch/line_reader.h"
+#include "daemon/inspect/watch/logs_command.h"
 #include "daemon/inspect/watch/run_folders.h"
 #include "daemon/inspect/watch/step_sum.h"
 #include "daemon/rundir/folder_owner.h"

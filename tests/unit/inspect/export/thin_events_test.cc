@@ -1,6 +1,4 @@
 // Events with fewer lines say the same sums.
-#include "daemon/inspect/watch/thin_events.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +8,7 @@
 
 #include "daemon/inspect/export/prometheus.h"
 #include "daemon/inspect/watch/event_stream.h"
+#include "daemon/inspect/watch/logs_command.h"
 #include "daemon/rundir/folder_owner.h"
 #include "tests/support/run_files.h"
 #include "tests/support/status_matchers.h"

@@ -1,6 +1,4 @@
 // Reports of runs that are written by hand: what the JSON says is what the events say.
-#include "daemon/inspect/report/report_json.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
