@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -83,5 +84,19 @@ consteval bool HasEveryVerb(const Rows& rows) {
 [[nodiscard]] Verb DefaultVerb(const Environment& environment);
 
 inline constexpr std::size_t kMaxReportedRuns = 32;
+
+// How a verb ends.
+
+// Prints an error for users on stderr. The message already contains rank and host.
+using ErrorPrinter = std::function<void(const Status&)>;
+
+// For a verb that runs on all ranks: an error shared by all ranks is printed by one of them, any
+// other error by every rank that has it. In the second case the other ranks are aborted
+// (Communicator::Abort) and the verb does not return. An error before the ranks are connected is
+// returned unprinted, and no rank is aborted.
+struct VerbOutcome {
+  Result<int> exit = 0;  // the exit code, 0 for most verbs; or the error
+  bool printed = false;  // the error was printed, by this rank or another
+};
 
 }  // namespace gaccd

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "daemon/config/flags.h"
-#include "daemon/launch/verb_outcome.h"
+#include "daemon/config/verb.h"
 
 namespace gaccd {
 

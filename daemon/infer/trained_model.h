@@ -12,11 +12,11 @@
 #include "collectives/base/result.h"
 #include "daemon/config/flags.h"
 #include "daemon/config/job.h"
+#include "daemon/config/verb.h"
 #include "daemon/data/dataset.h"
 #include "daemon/data/index_source.h"
 #include "daemon/engine/engine.h"
 #include "daemon/launch/session.h"
-#include "daemon/launch/verb_outcome.h"
 #include "daemon/replica/model.h"
 #include "daemon/weights/weights.h"
 

@@ -13,10 +13,10 @@
 #include "collectives/liveness/heartbeat/peer_watch.h"
 #include "daemon/config/flags.h"
 #include "daemon/config/job.h"
+#include "daemon/config/verb.h"
 #include "daemon/engine/engine.h"
 #include "daemon/launch/device_choice.h"
 #include "daemon/launch/launch.h"
-#include "daemon/launch/verb_outcome.h"
 #include "daemon/telemetry/events.h"
 
 namespace gaccd {

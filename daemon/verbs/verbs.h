@@ -3,7 +3,7 @@
 
 #include "collectives/base/result.h"
 #include "daemon/config/flags.h"
-#include "daemon/launch/verb_outcome.h"
+#include "daemon/config/verb.h"
 
 namespace gaccd {
 
