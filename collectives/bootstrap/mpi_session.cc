@@ -8,6 +8,7 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/base/thread.h"
+#include "collectives/bootstrap/lost_connections.h"
 #include "collectives/comm/mpi_communicator.h"
 #include "collectives/comm/mpi_handles.h"
 #include "collectives/liveness/deadline/deadline.h"
@@ -73,8 +74,10 @@ Result<std::unique_ptr<MpiSession>> MpiSession::Start(const MpiSessionOptions& o
   GACCD_RETURN_IF_ERROR(MpiStatus(
       MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread"));
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  IgnoreLostConnections(true);
   MPI_Comm_size(MPI_COMM_WORLD, &session->facts_.world);
   MPI_Comm_rank(MPI_COMM_WORLD, &session->facts_.rank);
+  session->launcher_ = LauncherWatch::Start(session->facts_.host, session->facts_.rank);
   GACCD_RETURN_IF_ERROR(CheckWorldOnAll(session->facts_.world, launcher));
   if (provided < MPI_THREAD_SERIALIZED) {
     return Status(ErrorKind::kUnavailable,
@@ -104,6 +107,7 @@ Status MpiSession::FindFacts() {
 
 MpiSession::~MpiSession() {
   if (broken_->load()) return;
+  IgnoreLostConnections(false);
   const ExitTimer limit(
       options_.finalize_bound, kUnavailableCode,
       StrCat("gaccd on ", facts_.host, ": rank ", facts_.rank, ": MPI_Finalize did not end within ",

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "collectives/base/result.h"
+#include "collectives/bootstrap/launcher_watch.h"
 #include "collectives/bootstrap/world_check.h"
 #include "collectives/comm/communicator.h"
 
@@ -59,6 +60,7 @@ class MpiSession {
 
   MpiSessionOptions options_;
   MpiFacts facts_;
+  std::unique_ptr<LauncherWatch> launcher_;
   std::shared_ptr<std::atomic<bool>> broken_ = std::make_shared<std::atomic<bool>>(false);
 };
 

@@ -32,7 +32,7 @@ Status NoSharedMemory(int code, std::size_t bytes, int ranks) {
 Status CheckSharedMemory(MPI_Comm node_comm, std::size_t bytes, int ranks) {
   if (ranks == 1) return Status::Ok();
   struct statvfs info {};
-  const bool known = std::getenv("OMPI_MCA_osc_sm_backing_store") == nullptr &&
+  const bool known = std::getenv("OMPI_MCA_osc_sm_backing_directory") == nullptr &&
                      ::access("/dev/shm", W_OK) == 0 && ::statvfs("/dev/shm", &info) == 0;
   std::uint64_t free = known ? std::uint64_t{info.f_bavail} * info.f_frsize : bytes;
   GACCD_RETURN_IF_ERROR(

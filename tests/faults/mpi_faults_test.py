@@ -80,6 +80,15 @@ class MpiFaultsTest(unittest.TestCase):
         self.check(outcome, [0, 1, 3], r": rank 2 on \S+ has ended \(its process does not exist\)$",
                    within=AT_ONCE, recovering=True)
 
+    def test_killed_rank_behind_tcp_is_named_at_once(self):
+        """Open MPI 5 by itself ends the others when their connection to it is closed."""
+        tcp = ["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]
+        for victim in (0, 2):
+            with self.subTest(victim=victim):
+                outcome = run("kill", victim=victim, nodes=(0, 1, 2, 3), mpirun=[*RECOVER, *tcp])
+                self.check(outcome, sorted({0, 1, 2, 3} - {victim}), rf": rank {victim} on \S+ has ended ",
+                           within=AT_ONCE, recovering=True)
+
     def test_rank_that_exits_is_named_at_once(self):
         outcome = run("exit", victim=0, mpirun=RECOVER)
         self.check(outcome, [1, 2, 3], r": rank 0 on \S+ has ended \(its process does not exist\)$",

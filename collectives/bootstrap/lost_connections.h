@@ -1,0 +1,12 @@
+// What Open MPI does when the connection to another rank is closed.
+#pragma once
+
+namespace gaccd {
+
+// Open MPI 5 ends this process as soon as a TCP connection to a lost rank is closed: with exit code
+// 14, without a word, and before anybody has found out which rank was lost. While this is on, such
+// an error is ignored, as Open MPI 4 does: the operations with that rank do not complete, and the
+// heartbeat names it. Call between MPI_Init and MPI_Finalize. No effect on other MPIs.
+void IgnoreLostConnections(bool on);
+
+}  // namespace gaccd
