@@ -34,6 +34,10 @@ std::vector<int> LostRanks(const FailureFacts& facts) {
   return ranks;
 }
 
+bool IsOnOneNode(const FailureFacts& facts) {
+  return std::ranges::all_of(facts.hosts, [&](const auto& host) { return host == facts.hosts[0]; });
+}
+
 }  // namespace
 
 void RunReporter::Impl::WriteFailure(const Status& outcome, const FailureFacts& facts) {
@@ -85,9 +89,14 @@ void RunReporter::Impl::WriteVerdict(const Verdict& verdict) {
 // 0, which sees all others, has priority.
 void RunReporter::Impl::CloseForRankZero(const Status& outcome, FailureFacts facts, double dur_s) {
   constexpr std::chrono::milliseconds kAfterRankZero{350};
+  // There is no such rank without a network, and Open MPI 5's mpirun kills all ranks half a second
+  // after one has died. It is the time in which the others write their records.
+  constexpr std::chrono::milliseconds kAfterItsEnd{100};
   constexpr std::chrono::milliseconds kAfterSilence{2'000};
   if (leads() || attempt_dir.empty() || !Suspects(facts, 0)) return;
-  std::this_thread::sleep_for(facts.silent ? kAfterSilence : kAfterRankZero);
+  std::this_thread::sleep_for(facts.silent         ? kAfterSilence
+                              : IsOnOneNode(facts) ? kAfterItsEnd
+                                                   : kAfterRankZero);
   if (!ShouldWriteVerdictForRankZero(attempt_dir, identity.rank)) return;
   AddRanksLostByPeers(attempt_dir, &facts);
   RunStatus now;

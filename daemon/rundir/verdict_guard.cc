@@ -103,7 +103,7 @@ std::string VerdictGuard::AllEnded(const std::string& when, const Shared& shared
   const std::string text = StrCat("mpirun and its ranks have ended", when);
   if (shared.local) return StrCat(text, ": gaccd --local-ranks, mpirun or every rank was killed");
   return StrCat(text,
-                ": mpirun kills them a second after the first Ctrl-C or SIGTERM; "
+                ": mpirun kills them within a second of the first Ctrl-C or SIGTERM; "
                 "gaccd train --local-ranks=",
                 shared.world, " gives them the time to save");
 }

@@ -10,8 +10,8 @@
 namespace gaccd {
 namespace {
 
-constexpr std::string_view kPrefixes[] = {"SLURM_", "OMPI_MCA_", "PMIX_MCA_", "NCCL_", "CUDA_",
-                                          "UCX_",   "GACCD_",    "OMP_",      "DNNL_"};
+constexpr std::string_view kPrefixes[] = {"SLURM_", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "NCCL_",
+                                          "CUDA_",  "UCX_",      "GACCD_",    "OMP_",      "DNNL_"};
 // In upper case. TRANSPORTS: Open MPI's authentication key.
 constexpr std::string_view kSecrets[] = {"TOKEN", "JWT",  "KEY",    "SECRET",    "PASS",
                                          "CRED",  "AUTH", "COOKIE", "TRANSPORTS"};

@@ -7,6 +7,7 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "collectives/bootstrap/mpi_session.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/optim/schedule.h"
 #include "daemon/rundir/safe_place.h"
@@ -67,12 +68,14 @@ std::string LauncherWarning(const Environment& environment, std::int64_t ranks,
   const bool mpirun = environment("OMPI_COMM_WORLD_SIZE") && !environment("SLURM_STEP_ID");
   if (!mpirun || environment("GACCD_LOCAL_RANKS")) return {};
   if (!flags.run_dir || !MakeSavePolicy(flags).on()) return {};
+  // Open MPI 5 has no such setting.
+  const bool has_prrte = MpiVersionNumbers().loaded[0] >= 5;
   const std::string seconds = environment("OMPI_MCA_odls_base_sigkill_timeout").value_or("1");
-  if (seconds != "0" && seconds != "1") return {};
-  return StrCat(
-      "mpirun kills the ranks one second after the first Ctrl-C or SIGTERM, before a long "
-      "update is saved: start them by gaccd train --local-ranks=",
-      ranks, " without mpirun, or end the run by gaccd stop ", *flags.run_dir);
+  if (!has_prrte && seconds != "0" && seconds != "1") return {};
+  return StrCat("mpirun kills the ranks ", has_prrte ? "half a second" : "one second",
+                " after the first Ctrl-C or SIGTERM, before a long "
+                "update is saved: start them by gaccd train --local-ranks=",
+                ranks, " without mpirun, or end the run by gaccd stop ", *flags.run_dir);
 }
 
 std::vector<std::string> ScheduleWarnings(const Job& job, double lr_factor, std::int64_t updates) {

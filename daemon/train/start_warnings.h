@@ -16,8 +16,8 @@ namespace gaccd {
 // files; other users could replace the folder.
 [[nodiscard]] std::vector<std::string> PlaceWarnings(const Flags& flags);
 
-// Warning for a run with checkpoints under plain mpirun, which kills its ranks one second after the
-// first Ctrl-C or SIGTERM, before a long update is saved. Empty: no such risk.
+// Warning for a run with checkpoints under plain mpirun, which kills its ranks within a second of
+// the first Ctrl-C or SIGTERM, before a long update is saved. Empty: no such risk.
 [[nodiscard]] std::string LauncherWarning(const Environment& environment, std::int64_t ranks,
                                           const Flags& flags);
 

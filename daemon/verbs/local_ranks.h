@@ -1,10 +1,10 @@
 // --local-ranks=N: runs the ranks of a verb on this machine with Open MPI's mpirun.
 //
 // mpirun kills its ranks one second after its first SIGINT or SIGTERM (later with the MCA parameter
-// odls_base_sigkill_timeout, but then the ranks get the signal only at that time). So it is started
-// with these signals blocked and passes none to the ranks; this process, which gets the signals of
-// the terminal, timeout and the shell, sends them to the ranks itself, which then have the time
-// that they need.
+// odls_base_sigkill_timeout, but then the ranks get the signal only at that time); that of Open MPI
+// 5 after half a second, without a parameter. So it is started with these signals blocked and
+// passes none to the ranks; this process, which gets the signals of the terminal, timeout and the
+// shell, sends them to the ranks itself, which then have the time that they need.
 #pragma once
 
 #include "collectives/base/environment.h"

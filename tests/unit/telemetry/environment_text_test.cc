@@ -6,11 +6,14 @@ namespace gaccd {
 namespace {
 
 TEST(EnvironmentTextTest, KeepsSettingsAndOmitsSecrets) {
-  const char* const environment[] = {"UCX_TLS=sm",      "HOME=/root",     "SLURM_JWT=abc",
-                                     "SLURM_JOB_ID=7",  "NCCL_API_KEY=k", "NCCL_DEBUG=WARN=\"x\"",
-                                     "GACCD_TOKEN_A=t", "SLURM_NOVALUE",  nullptr};
+  const char* const environment[] = {"UCX_TLS=sm",      "HOME=/root",
+                                     "SLURM_JWT=abc",   "SLURM_JOB_ID=7",
+                                     "NCCL_API_KEY=k",  "NCCL_DEBUG=WARN=\"x\"",
+                                     "GACCD_TOKEN_A=t", "SLURM_NOVALUE",
+                                     "PRTE_MCA_a=b",    nullptr};
   EXPECT_EQ(EnvironmentJson(environment),
-            R"({"NCCL_DEBUG":"WARN=\"x\"","SLURM_JOB_ID":"7","SLURM_NOVALUE":"","UCX_TLS":"sm"})");
+            R"({"NCCL_DEBUG":"WARN=\"x\"","PRTE_MCA_a":"b","SLURM_JOB_ID":"7",)"
+            R"("SLURM_NOVALUE":"","UCX_TLS":"sm"})");
   const char* const empty[] = {nullptr};
   EXPECT_EQ(EnvironmentJson(empty), "{}");
 }
