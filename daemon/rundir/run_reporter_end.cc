@@ -35,7 +35,8 @@ std::vector<int> LostRanks(const FailureFacts& facts) {
 }
 
 bool IsOnOneNode(const FailureFacts& facts) {
-  return std::ranges::all_of(facts.hosts, [&](const auto& host) { return host == facts.hosts[0]; });
+  const auto is_first = [&](const std::string& host) { return host == facts.hosts.front(); };
+  return !facts.hosts.empty() && std::ranges::all_of(facts.hosts, is_first);
 }
 
 }  // namespace

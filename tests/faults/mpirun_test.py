@@ -7,6 +7,7 @@ Usage: mpirun_test.py GACCD [unittest arguments]
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,8 @@ from pathlib import Path
 
 GACCD = os.path.abspath(sys.argv.pop(1))
 LIMIT_S = 120
+OPEN_MPI = int(re.search(r"\(Open(?: MPI|RTE)\) (\d+)\.", subprocess.run(
+    ["mpirun", "--version"], text=True, check=True, stdout=subprocess.PIPE).stdout)[1])
 JOB = """
 name: "mpirun"
 model {
@@ -116,6 +119,9 @@ class Mpirun(unittest.TestCase):
         run = self.start(3, more={"OMPI_MCA_odls_base_sigkill_timeout": "5"})
         run.send_signal(signal.SIGINT)
         verdict = self.verdict(run, 1)
+        if OPEN_MPI >= 5 and verdict["exit"] == 69:  # it has no such setting, and leaves half a second
+            self.assertIn("mpirun and its ranks have ended", verdict["reason"])
+            return
         self.assertEqual(verdict["exit"], 75)
         self.assertRegex(verdict["reason"], "^stopped by SIGTERM .*, saved")
 
