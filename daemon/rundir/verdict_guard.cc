@@ -101,11 +101,12 @@ void VerdictGuard::Release() {
 
 std::string VerdictGuard::AllEnded(const std::string& when, const Shared& shared) {
   const std::string text = StrCat("mpirun and its ranks have ended", when);
-  if (shared.local) return StrCat(text, ": gaccd --local-ranks, mpirun or every rank was killed");
-  return StrCat(text,
-                ": mpirun kills them within a second of the first Ctrl-C or SIGTERM; "
-                "gaccd train --local-ranks=",
-                shared.world, " gives them the time to save");
+  if (shared.local) return StrCat(text, ": gaccd --local-ranks, mpirun or a rank was killed");
+  return StrCat(
+      text,
+      ": mpirun kills them within a second of the first Ctrl-C or SIGTERM, or of the end of a "
+      "rank; gaccd train --local-ranks=",
+      shared.world, " gives them the time to save");
 }
 
 // Runs in the child process.

@@ -17,6 +17,8 @@ import time
 import unittest
 from pathlib import Path
 
+import open_mpi
+
 GACCD = os.path.abspath(sys.argv.pop(1))
 LIMIT_S = 150  # a rank with a twentieth of a core needs tens of seconds for a hundred updates
 CGROUP = Path("/sys/fs/cgroup/cpu")
@@ -100,6 +102,9 @@ class BadRanksTest(unittest.TestCase):
         self.process.wait(timeout=LIMIT_S)
         verdict = json.loads(self.verdict_file().read_text())
         self.assertEqual(verdict["exit"], 69, verdict)
+        if open_mpi.MAJOR >= 5 and "lost_ranks" not in verdict:  # the others had no time to write it
+            self.assertIn("or of the end of a rank", verdict["reason"])
+            return
         self.assertEqual(sorted(map(int, verdict["lost_ranks"].split(","))), list(ranks), verdict)
         for rank in ranks:
             self.assertIn(f"rank {rank} on ", verdict["reason"])
