@@ -14,7 +14,9 @@ class Faults(ClusterTest):
     def test_a_killed_rank_ends_the_job(self):
         run = self._training()
         self._rank(5).signal(signal.SIGKILL)
-        self._assert_ends(run)
+        fields = self._assert_ends(run)
+        self.assertEqual(fields["ExitCode"], "93:0")  # as below: it would be requeued, whatever MPI makes of it
+        self.assertRegex(run.text(), r"rank 5 on n3 has ended")
 
     def test_a_stopped_rank_is_named(self):
         run = self._training()
