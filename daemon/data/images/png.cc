@@ -83,6 +83,8 @@ bool PngReader::Header() {
   }
   png_set_read_fn(png_, this, Read);
   png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // the caller limits the pixels
+  // Texts and colour profiles are not used, and a few kB of them may unpack to megabytes each.
+  png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, /*num_chunks=*/-1);
   png_read_info(png_, info_);
   return true;
 }

@@ -1,6 +1,8 @@
 // Decoders and transforms against PIL and torchvision (tests/golden/make_pictures.py).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -181,6 +183,47 @@ TEST(ImagesGoldenTest, RefusesLargeImagesBeforeAllocation) {
   }
   EXPECT_THAT(DecodeImage("bomb", AsBytes(bomb), 3),
               HasMessage(HasSubstr("bomb: expected 1 to 67108864 pixels, found 65500 x 65500")));
+}
+
+std::string BigEndian(std::size_t number) {
+  std::string bytes(4, '\0');
+  for (std::size_t i = 0; i < 4; ++i) bytes[i] = static_cast<char>(number >> (24 - 8 * i));
+  return bytes;
+}
+
+std::string PngChunk(const std::string& type, const std::string& content) {
+  const std::string text = type + content;
+  const auto sum =
+      ::crc32(0, reinterpret_cast<const Bytef*>(text.data()), static_cast<uInt>(text.size()));
+  return BigEndian(content.size()) + text + BigEndian(sum);
+}
+
+// 40 texts of 8 kB that unpack to 7.9 MB each.
+TEST(ImagesGoldenTest, TextsOfPngAreNotUnpacked) {
+  const std::string large(7'900'000, 'a');
+  uLongf bytes = ::compressBound(large.size());
+  std::string packed(bytes, '\0');
+  ASSERT_EQ(::compress(reinterpret_cast<Bytef*>(packed.data()), &bytes,
+                       reinterpret_cast<const Bytef*>(large.data()), large.size()),
+            Z_OK);
+  packed.resize(bytes);
+  const std::string text = PngChunk("zTXt", std::string("Comment\0\0", 9) + packed);
+  const std::string plain = ReadPicture("palette.png");
+  std::string file = plain;
+  constexpr std::size_t kHeaderBytes = 33;  // the signature and IHDR
+  for (int i = 0; i < 40; ++i) file.insert(kHeaderBytes, text);
+  const auto decode = [&] {
+    const auto peak_kb = [] {
+      rusage used{};
+      ::getrusage(RUSAGE_SELF, &used);
+      return used.ru_maxrss;
+    };
+    const Image expected = ValueOrThrow(DecodeImage("plain", AsBytes(plain), 3));
+    const auto before = peak_kb();
+    const Image image = ValueOrThrow(DecodeImage("texts", AsBytes(file), 3));
+    std::_Exit(image.pixels == expected.pixels && peak_kb() < before + 100'000 ? 0 : 1);
+  };
+  EXPECT_EXIT(decode(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(ImagesGoldenTest, ResizeIsBitIdenticalToPil) {
