@@ -30,6 +30,13 @@ void Copy(std::string_view text, std::span<char> to) {
 
 bool IsGone(pid_t process) { return ::kill(process, 0) != 0 && errno == ESRCH; }
 
+// Linux before 5.9 and some containers do not have close_range().
+void CloseFrom(unsigned first) {
+  if (::close_range(first, ~0U, 0) == 0) return;
+  const long most = std::min(::sysconf(_SC_OPEN_MAX), 65'536L);
+  for (int fd = static_cast<int>(first); fd < most; ++fd) ::close(fd);
+}
+
 }  // namespace
 
 struct VerdictGuard::Shared {
@@ -62,7 +69,10 @@ std::unique_ptr<VerdictGuard> VerdictGuard::Start(const Environment& environment
   shared->local = environment("GACCD_LOCAL_RANKS").has_value();
   const pid_t launcher = ::getppid();
   const pid_t child = ::fork();
-  if (child == 0) Run(*shared, read_end.get(), launcher);
+  if (child == 0) {
+    (void)write_end.Close();  // otherwise Run() would never see its end
+    Run(*shared, read_end.get(), launcher);
+  }
   if (child < 0) {
     ::munmap(memory, sizeof(Shared));
     return nullptr;
@@ -120,7 +130,7 @@ void VerdictGuard::Run(const Shared& shared, int alive, pid_t launcher) {
   const int nowhere = ::open("/dev/null", O_WRONLY);
   ::dup2(nowhere, STDOUT_FILENO);
   ::dup2(nowhere, STDERR_FILENO);
-  ::close_range(STDERR_FILENO + 1, ~0U, 0);
+  CloseFrom(STDERR_FILENO + 1);
   char byte = 0;
   while (::read(STDIN_FILENO, &byte, 1) < 0 && errno == EINTR) {
   }
