@@ -27,6 +27,16 @@ Status StatRegularFile(int fd, const std::string& path, struct stat* info) {
                  S_ISDIR(info->st_mode) ? "a directory" : "a FIFO, socket or device")};
 }
 
+// Some file systems have no hard links.
+bool MeansNoLinks(int error) { return error == EPERM || error == EOPNOTSUPP || error == ENOSYS; }
+
+// As link(2), for such file systems: an empty file takes the name, which one of many writers can,
+// and is replaced. Readers may see it.
+bool TakeName(const std::string& temporary, const std::string& path, unsigned mode) {
+  return OpenFile(path, O_WRONLY | O_CREAT | O_EXCL, mode).ok() &&
+         std::rename(temporary.c_str(), path.c_str()) == 0;
+}
+
 }  // namespace
 
 bool FileDescriptor::Close() {
@@ -108,7 +118,8 @@ Result<bool> CreateFileOnce(const std::string& path, std::string_view text, unsi
   }
   if (!file.Close() && status.ok()) status = ErrnoStatus("cannot write", path);
   // A hard link to the complete file: unlike rename(), it never replaces an existing one.
-  const bool made = status.ok() && ::link(temporary.c_str(), path.c_str()) == 0;
+  bool made = status.ok() && ::link(temporary.c_str(), path.c_str()) == 0;
+  if (status.ok() && !made && MeansNoLinks(errno)) made = TakeName(temporary, path, mode);
   if (status.ok() && !made && errno != EEXIST) status = ErrnoStatus("cannot create", path);
   ::unlink(temporary.c_str());
   GACCD_RETURN_IF_ERROR(status);
@@ -141,7 +152,8 @@ Status MakeFolders(const std::string& path, unsigned mode) {
 
 Status SyncFolder(const std::string& path) {
   const FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder.valid() || ::fsync(folder.get()) != 0) {
+  // EINVAL: the file system does not sync folders.
+  if (!folder.valid() || (::fsync(folder.get()) != 0 && errno != EINVAL)) {
     return ErrnoStatus("cannot make folder durable", path);
   }
   return Status::Ok();

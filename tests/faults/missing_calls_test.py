@@ -33,12 +33,15 @@ class MissingCalls(FolderCase):
         self.job = self.write("job.txtpb", JOB)
 
     def start(self, missing, *args):
-        return subprocess.Popen([GACCD, *args], cwd=self.dir, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                text=True, env={**os.environ, "LD_PRELOAD": LIBRARY, "MISSING_CALLS": missing})
+        run = subprocess.Popen([GACCD, *args], cwd=self.dir, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               text=True, env={**os.environ, "LD_PRELOAD": LIBRARY, "MISSING_CALLS": missing})
+        self.addCleanup(run.communicate)
+        self.addCleanup(run.kill)  # before it
+        return run
 
     def gaccd(self, code, missing, *args):
-        with self.start(missing, *args) as run:
-            said = run.communicate(timeout=LIMIT_S)[0]
+        run = self.start(missing, *args)
+        said = run.communicate(timeout=LIMIT_S)[0]
         self.assertEqual(run.returncode, code, said)
         return said
 
@@ -65,14 +68,33 @@ class MissingCalls(FolderCase):
         self.wait(lambda: not self.guards(), "the guard has not ended")
 
     def test_the_guard_writes_a_verdict_without_close_range(self):
-        with self.start("close_range", "train", "--job=" + self.job, "--run-dir=run", "--epochs=100000000",
-                        "--save-every-seconds=0") as run:
-            self.wait(lambda: glob.glob(self.path("run/attempts/*/events.jsonl")) and self.guards(), "no run")
-            time.sleep(0.5)  # it is watched
-            run.kill()
+        run = self.start("close_range", "train", "--job=" + self.job, "--run-dir=run", "--epochs=100000000",
+                         "--save-every-seconds=0")
+        self.wait(lambda: glob.glob(self.path("run/attempts/*/events.jsonl")) and self.guards(), "no run")
+        time.sleep(0.5)  # it is watched
+        run.kill()
         self.wait(lambda: glob.glob(self.path("run/attempts/0*/verdict.json")), "no verdict.json")
         with open(glob.glob(self.path("run/attempts/0*/verdict.json"))[0]) as file:
             self.assertIn("has ended without a verdict", json.load(file)["reason"])
+
+    def test_without_hard_links_a_file_is_made_once(self):
+        """As verdict.json, STOP and the records of failed ranks are."""
+        run = self.start("link", "train", "--job=" + self.job, "--run-dir=run", "--epochs=100000000")
+        self.wait(lambda: glob.glob(self.path("run/attempts/*/events.jsonl")), "no run")
+        self.assertIn("/STOP' written", self.gaccd(0, "link", "stop", "run"))
+        said = run.communicate(timeout=LIMIT_S)[0]
+        self.assertEqual(run.returncode, 93, said)
+        with open(glob.glob(self.path("run/attempts/0*/verdict.json"))[0]) as file:
+            self.assertEqual(json.load(file)["exit"], 93)
+        self.assertFalse(glob.glob(self.path("run/**/*.tmp-*"), recursive=True))
+        # A file that exists is kept.
+        self.write("run/STOP", "first")
+        self.assertIn("/STOP' already exists", self.gaccd(0, "link", "stop", "run"))
+        with open(self.path("run/STOP")) as file:
+            self.assertEqual(file.read(), "first")
+
+    def test_folders_that_cannot_be_synced(self):
+        self.gaccd(0, "fsync", "train", "--job=" + self.job, "--run-dir=run", "--save-weights=w")
 
 
 if __name__ == "__main__":
