@@ -99,6 +99,11 @@ int Run(int argc, char** argv) {
   }
   const gaccd::VerbOutcome outcome =
       gaccd::RunVerb(*flags, [name](const Status& status) { PrintError(status, "", name); });
+  if (outcome.exit.ok() && *outcome.exit == 0 &&
+      flags->verb != Verb::kTrain) {  // its results are files
+    const Status printed = gaccd::CheckPrinted();
+    if (!printed.ok()) return end(printed, RankPrefix());
+  }
   return outcome.printed ? ExitCode(outcome.exit) : end(outcome.exit, RankPrefix());
 }
 

@@ -17,11 +17,23 @@
 
 namespace gaccd {
 
-Status PrintOut(std::string_view text) {
-  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  if (written && std::fflush(stdout) == 0) return {};
+namespace {
+
+Status CannotPrint() {
   if (errno == EPIPE) return {ErrorKind::kIo, ""};
   return {ErrorKind::kIo, StrCat("cannot write to standard output: ", std::strerror(errno))};
+}
+
+}  // namespace
+
+Status PrintOut(std::string_view text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  return written && std::fflush(stdout) == 0 ? Status::Ok() : CannotPrint();
+}
+
+Status CheckPrinted() {
+  FileDescriptor copy(::dup(STDOUT_FILENO));
+  return copy.Close() ? Status::Ok() : CannotPrint();
 }
 
 namespace {

@@ -17,6 +17,9 @@ namespace gaccd {
 // success. The message is empty if the reader has closed the pipe (`gaccd plan | head -1`).
 // REQUIRES: SIGPIPE is ignored.
 Status PrintOut(std::string_view text);
+// What some file systems report only when a file is closed: NFS a full disk or quota. Call it at
+// the end; standard output stays open.
+Status CheckPrinted();
 
 // Output files named by users, for example by --out=FILE. Thread-safe.
 

@@ -1,11 +1,14 @@
-// LD_PRELOAD library: system calls that not every kernel, container or file system has.
+// LD_PRELOAD library: system calls that not every kernel, container or file system has, or that
+// report an error late.
 //
 //   MISSING_CALLS  the ones that fail, separated by commas:
 //     close_range  EPERM, as in containers whose filter does not know it
 //     link         EPERM, as on file systems without hard links
 //     fsync        EINVAL for folders, as on some file systems
+//     quota        EDQUOT when a file that was open for writing is closed, as on NFS
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -44,4 +47,12 @@ extern "C" int fsync(int fd) {
   struct stat info {};
   const bool folder = ::fstat(fd, &info) == 0 && S_ISDIR(info.st_mode);
   return folder && IsMissing("fsync") ? Fail(EINVAL) : Real<int(int)>("fsync")(fd);
+}
+
+extern "C" int close(int fd) {
+  struct stat info {};
+  const bool written = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
+                       (::fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY;
+  const int result = Real<int(int)>("close")(fd);
+  return written && IsMissing("quota") ? Fail(EDQUOT) : result;
 }

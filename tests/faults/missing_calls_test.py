@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Kernels, containers and file systems that do not have every system call.
+"""Kernels, containers and file systems that do not have every system call, or report an error late.
 
 usage: missing_calls_test.py GACCD LIBRARY_OF_missing_calls [unittest arguments]
 """
@@ -7,6 +7,7 @@ usage: missing_calls_test.py GACCD LIBRARY_OF_missing_calls [unittest arguments]
 import glob
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from folder_case import FolderCase
 
 GACCD = os.path.abspath(sys.argv.pop(1))
 LIBRARY = os.path.abspath(sys.argv.pop(1))
+PICTURE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden/pictures/rgb.png")
 LIMIT_S = 60
 
 JOB = """
@@ -95,6 +97,25 @@ class MissingCalls(FolderCase):
 
     def test_folders_that_cannot_be_synced(self):
         self.gaccd(0, "fsync", "train", "--job=" + self.job, "--run-dir=run", "--save-weights=w")
+
+    def test_a_quota_that_is_reported_when_a_file_is_closed(self):
+        env = {**os.environ, "LD_PRELOAD": LIBRARY, "MISSING_CALLS": "quota"}
+        for args in (["version"], ["plan", "--job=" + self.job], ["help"]):
+            with open(self.path("out"), "w") as out:
+                run = subprocess.run([GACCD, *args], cwd=self.dir, stdout=out, stderr=subprocess.PIPE, text=True,
+                                     timeout=LIMIT_S, env=env, check=False)
+            self.assertEqual(run.returncode, 74, run.stderr)
+            self.assertIn("cannot write to standard output: Disk quota exceeded", run.stderr)
+        os.makedirs(self.path("images/a"))
+        shutil.copy(PICTURE, self.path("images/a/1.png"))
+        job = self.write("images.txtpb", """
+            name: "images"
+            model { layer { name: "fc" linear { in: 12 out: 2 } } loss { softmax_cross_entropy {} } }
+            data { train { images { path: "images" classes: 1 size: 2 } } }
+            batch { target: 1 micro: 1 } optimizer { lr: 0.1 sgd {} }""")
+        self.assertIn("written: ", self.gaccd(0, "", "data", "show", "--job=" + job, "--out=a.png"))
+        said = self.gaccd(74, "quota", "data", "show", "--job=" + job, "--out=a.png")
+        self.assertIn("cannot write 'a.png': Disk quota exceeded", said)
 
 
 if __name__ == "__main__":

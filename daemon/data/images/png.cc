@@ -148,9 +148,9 @@ Status WritePng(const Image& image, const std::string& path) {
   file.insert(kHeaderBytes, kMark);
   GACCD_ASSIGN_OR_RETURN(const std::string target, OutputTarget(path));
   constexpr unsigned kMode = 0666;  // before the umask
-  GACCD_ASSIGN_OR_RETURN(const FileDescriptor out,
-                         OpenFile(target, O_WRONLY | O_CREAT | O_TRUNC, kMode));
-  return WriteAll(out.get(), file, path);
+  GACCD_ASSIGN_OR_RETURN(FileDescriptor out, OpenFile(target, O_WRONLY | O_CREAT | O_TRUNC, kMode));
+  GACCD_RETURN_IF_ERROR(WriteAll(out.get(), file, path));
+  return out.Close() ? Status::Ok() : ErrnoStatus("cannot write", path);
 }
 
 Status CheckReplacesPng(const std::string& path) {
