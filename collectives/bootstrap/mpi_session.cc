@@ -77,7 +77,10 @@ Result<std::unique_ptr<MpiSession>> MpiSession::Start(const MpiSessionOptions& o
   IgnoreLostConnections(true);
   MPI_Comm_size(MPI_COMM_WORLD, &session->facts_.world);
   MPI_Comm_rank(MPI_COMM_WORLD, &session->facts_.rank);
-  session->launcher_ = LauncherWatch::Start(session->facts_.host, session->facts_.rank);
+  // Without a launcher the parent is a shell, which may end after nohup.
+  if (launcher("OMPI_COMM_WORLD_SIZE") || launcher("SLURM_STEP_NUM_TASKS")) {
+    session->launcher_ = LauncherWatch::Start(session->facts_.host, session->facts_.rank);
+  }
   GACCD_RETURN_IF_ERROR(CheckWorldOnAll(session->facts_.world, launcher));
   if (provided < MPI_THREAD_SERIALIZED) {
     return Status(ErrorKind::kUnavailable,

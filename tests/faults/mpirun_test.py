@@ -113,6 +113,13 @@ class Mpirun(unittest.TestCase):
         self.assertIn("has ended without a verdict after update", verdict["reason"])
         self.assertEqual(verdict["first_rank"], 0)
 
+    def test_the_only_rank_outlives_its_shell(self):
+        """As after nohup and a logout: no launcher started it."""
+        arguments = f"--job={self.dir}/job.txtpb --run-dir={self.dir}/run --max-updates=20000"
+        subprocess.run(["sh", "-c", f'"{GACCD}" train {arguments} >"{self.dir}/output" 2>&1 & sleep 2'], check=True)
+        verdict = json.loads(self.wait_for(self.attempt / "verdict.json").read_text())
+        self.assertEqual((verdict["verdict"], verdict["last_step"]), ("done", 20000), self.said())
+
     def test_ctrl_c(self):
         # A busy disk may need more than the second that mpirun leaves its ranks for a save.
         run = self.start(3, more={"OMPI_MCA_odls_base_sigkill_timeout": "5"})
