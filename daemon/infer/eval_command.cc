@@ -16,9 +16,10 @@ std::string ResultText(const Session& session, const TrainedModel& trained,
                        const EvalRecord& record) {
   const auto bad = trained.data->bad_records();
   return StrCat(session.device.text, "\n", trained.Report(),
-                bad.empty() ? ""
-                            : StrCat("damaged records: ", bad.size(), " are left out, ",
-                                     record.samples, " remain; the first: ", bad.front().why, "\n"),
+                bad.empty()
+                    ? ""
+                    : StrCat("damaged records: ", bad.size(), " are left out, ", record.samples,
+                             " remain; the first: ", Printable(bad.front().why), "\n"),
                 "eval: ", EvalText(record), "\n");
 }
 

@@ -103,7 +103,7 @@ EvalShard TrainedModel::MakeShard(const Communicator& comm) const {
 
 std::string TrainedModel::Report() const {
   const std::string converted = data->conversions();
-  return StrCat(ToText(weights), "\n",
+  return StrCat(Printable(ToText(weights)), "\n",
                 converted.empty() ? "" : StrCat("converted while reading: ", converted, "\n"));
 }
 

@@ -167,6 +167,7 @@ std::optional<AttemptName> ParseAttemptName(std::string_view name) {
   constexpr std::size_t kMaxDigits = 9;  // the next number still fits an int
   const std::size_t digits = std::min(name.find('-'), name.size());
   if (digits < kMinDigits || digits > kMaxDigits || digits == name.size()) return std::nullopt;
+  if (Printable(name) != name) return std::nullopt;  // readers print it as it is
   AttemptName parsed;
   const auto [end, error] = std::from_chars(name.data(), name.data() + digits, parsed.number);
   if (error != std::errc() || end != name.data() + digits || parsed.number < 0) return std::nullopt;

@@ -89,10 +89,10 @@ Result<RenderedSample> RenderMixed(std::unique_ptr<ImageDataset> plain, const Jo
       order.IndexAt(partner_position / order.size(), partner_position % order.size());
   rendered.text +=
       StrCat("\nupdate ", sample.update.index + 1, ", place ", sample.in_update(), ": ");
-  rendered.text += mix.lambda == 1
-                       ? std::string("not mixed")
-                       : StrCat("lambda ", mix.lambda, ", with sample ", partner, ": ",
-                                images.ImageName(partner), ", label ", images.label(partner));
+  rendered.text += mix.lambda == 1 ? std::string("not mixed")
+                                   : StrCat("lambda ", mix.lambda, ", with sample ", partner, ": ",
+                                            Printable(images.ImageName(partner)), ", label ",
+                                            images.label(partner));
   if (mix.box) {
     rendered.text += StrCat(", in the box top ", mix.box->top, " left ", mix.box->left, " height ",
                             mix.box->height, " width ", mix.box->width);
@@ -137,9 +137,9 @@ Status RunDataCommand(const Flags& flags) {
       std::ranges::find(images->damaged_labels(), flags.sample, &DamagedLabel::sample);
   const std::string label = damaged == images->damaged_labels().end()
                                 ? StrCat(", label ", images->label(flags.sample))
-                                : StrCat(", no label: ", damaged->why.message());
+                                : StrCat(", no label: ", Printable(damaged->why.message()));
   const std::string head = StrCat("sample ", flags.sample, " of ", images->size(), ": ",
-                                  images->ImageName(flags.sample), label);
+                                  Printable(images->ImageName(flags.sample)), label);
   const ImageTransform transform = images->transform();
   GACCD_ASSIGN_OR_RETURN(const RenderedSample rendered,
                          job.data.mixup || job.data.cutmix

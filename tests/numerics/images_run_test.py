@@ -142,10 +142,10 @@ class ImagesRunTest(unittest.TestCase):
         said = gaccd(1, "data", "show", "--job=job.txtpb", "--sample=8", "--out=a.png", cwd=self.dir)
         self.assertRegex(said, r"sample 8 of 9: train-1.tar: 4.png, label 1\n")
         with tarfile.open(self.dir / "bare.tar", "w") as shard:
-            shard.add(files[0], "a.jpg")
+            shard.add(files[0], "a\x1b[2J.jpg")
         (self.dir / "bare.txtpb").write_text(JOB.replace('path: "train"', 'path: "bare.tar"'))
         said = gaccd(1, "data", "show", "--job=bare.txtpb", "--out=a.png", cwd=self.dir)
-        self.assertIn("sample 0 of 1: bare.tar: a.jpg, no label: bare.tar: a.jpg: expected a label", said)
+        self.assertIn(r"sample 0 of 1: bare.tar: a\x1b[2J.jpg, no label: bare.tar: a\x1b[2J.jpg: expected a label", said)
         os.truncate(self.dir / "train-1.tar", 3000)
         self.assertIn("train-1.tar: ", self.train(2, "short", code=65))
 

@@ -486,6 +486,15 @@ class InferTest(unittest.TestCase):
                      "--weights=bert_mini.init", "--new-weights=classifier.*")
         self.assertIn("39 of 41 parameters are loaded; newly initialised: classifier.weight [4, 12], "
                       "classifier.bias [4]; not used: classifier.weight, classifier.bias\n", said)
+        # A name is printed without what a terminal would execute.
+        model = (MODELS / "bert_mini.init").read_bytes()
+        end = 8 + int.from_bytes(model[:8], "little")
+        header = json.loads(model[8:end])
+        header["a\x1b[2J"] = {"dtype": "U8", "shape": [1], "data_offsets": [len(model) - end, len(model) - end + 1]}
+        text = json.dumps(header).encode()
+        (self.dir / "odd").write_bytes(len(text).to_bytes(8, "little") + text + model[end:] + b"x")
+        said = gaccd(1, "eval", f"--job={self.job('bert_mini')}", f"--weights={self.dir}/odd", "--unused-weights=a*")
+        self.assertIn(r"are loaded; not used: a\x1b[2J" + "\n", said)
         # As many parameters of the same shapes, in other heads.
         run = self.dir / "run"
         gaccd(1, "train", f"--job={self.job('bert_mini')}", f"--run-dir={run}", "--max-updates=1")

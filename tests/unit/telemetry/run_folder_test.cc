@@ -108,8 +108,8 @@ TEST(RunFolderTest, EveryAttemptHasItsOwnFolder) {
 }
 
 TEST(RunFolderTest, CountsAttemptsLikeReaders) {
-  for (const char* name :
-       {"005-", "005-.2", "1234567890-7", "05-7", "-005-7", "0x5-7", "005-7", "005-7.2"}) {
+  for (const char* name : {"005-", "005-.2", "1234567890-7", "05-7", "-005-7", "0x5-7", "005-a\x1b",
+                           "005-7", "005-7.2"}) {
     const TempFolder dir;
     fs::create_directories(StrCat(dir.path(), "/attempts/", name));
     const auto folder = ValueOrThrow(RunFolder::Create(Request(dir.path())));
