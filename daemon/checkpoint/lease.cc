@@ -1,6 +1,7 @@
 #include "daemon/checkpoint/lease.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -152,6 +153,12 @@ std::string TrainingLines(const TrainingStart& training) {
   return lines;
 }
 
+// The claims can be read by those who can read the folder: --group-access.
+unsigned ClaimMode(const std::string& folder) {
+  struct stat info {};
+  return ::stat(folder.c_str(), &info) == 0 ? kFileMode | (info.st_mode & 0044) : kFileMode;
+}
+
 }  // namespace
 
 TrainingStart NewestTraining(const std::string& folder) {
@@ -181,8 +188,8 @@ Result<WriterLease> WriterLease::AcquireNext(const std::string& folder, const Ow
                                              kMaxEpoch, ", found ", highest));
     }
     const std::string path = StrCat(folder, "/", ClaimName(highest + 1));
-    const FileDescriptor claim(
-        ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kFileMode));
+    const FileDescriptor claim(::open(
+        path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, ClaimMode(folder)));
     if (!claim.valid() && errno == EEXIST) continue;  // another process was faster
     if (!claim.valid()) return ErrnoStatus("cannot create", path);
     const Claim last = NewestClaim(folder, names);
@@ -218,7 +225,7 @@ Status WriterLease::RewriteClaim() const {
   const std::size_t at = std::min(claim.find(kBack), claim.find(kBegun));
   if (at != std::string::npos) claim.resize(at + 1);
   return ReplaceFile(StrCat(folder_, "/", ClaimName(epoch_)),
-                     StrCat(claim, TrainingLines(training_)), /*durable=*/true);
+                     StrCat(claim, TrainingLines(training_)), /*durable=*/true, ClaimMode(folder_));
 }
 
 Status WriterLease::Check() const {

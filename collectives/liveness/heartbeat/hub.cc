@@ -121,11 +121,14 @@ class Hub {
     peer.connection.SetKey(*key);
   }
 
+  [[nodiscard]] bool HasMember(int rank) const {
+    return std::any_of(peers_.begin(), peers_.end(),
+                       [rank](const Peer& peer) { return peer.member && peer.rank == rank; });
+  }
+
   // One connection per rank: a second one may be a replay.
   bool Admit(Peer& peer) {
-    for (const Peer& other : peers_) {
-      if (other.member && other.rank == peer.rank) return false;
-    }
+    if (HasMember(peer.rank)) return false;
     peer.member = true;
     if (++joined_ == parts_.world - 1) {
       listener_.socket = {};  // no further connections
@@ -133,6 +136,9 @@ class Hub {
       detector_ =
           Detector(AllRanks(parts_.world),
                    {.silent_after = parts_.options.silent_after, .tick = kTick}, Clock::now());
+      for (int rank = 1; rank < parts_.world; ++rank) {
+        if (!HasMember(rank)) detector_.OnDisconnect(rank);  // it ended before the last one joined
+      }
       parts_.shared.Joined(Status::Ok());
     }
     return true;
@@ -170,10 +176,7 @@ class Hub {
     std::string ranks;
     int absent = 0;
     for (int rank = 1; rank < parts_.world; ++rank) {
-      const bool here = std::any_of(peers_.begin(), peers_.end(), [rank](const Peer& peer) {
-        return peer.member && peer.rank == rank;
-      });
-      if (here) continue;
+      if (HasMember(rank)) continue;
       if (++absent <= kMaxNames) ranks += StrCat(absent == 1 ? " " : ", ", rank);
     }
     if (absent > kMaxNames) ranks += StrCat(" and ", absent - kMaxNames, " more");

@@ -96,6 +96,7 @@ void WarnAboutUnreadable(const FoundRuns& runs) {
 namespace {
 
 constexpr std::size_t kMaxAttempts = 10'000;
+constexpr std::size_t kMaxMissing = 100'000;  // names of attempts: 10,000 folders 9999-x have 10^8
 constexpr std::string_view kLocal = "local-";
 
 bool IsLocal(const Attempt& one) { return one.job.starts_with(kLocal); }
@@ -175,8 +176,9 @@ std::vector<std::string> NotesOn(const std::vector<Attempt>& attempts,
     if (IsLocal(one)) continue;  // some of these numbers are SLURM's
     // A name that a user gave, such as 20261130-copy.
     if (std::cmp_greater(one.number, kMaxAttempts)) continue;
-    for (int number = 0; number < one.number; ++number)
+    for (int number = 0; number < one.number && expected.size() < kMaxMissing; ++number) {
       expected.insert(FormatAttemptName(number, one.job));
+    }
   }
   for (const LedgerEntry& entry : ledger) {
     if (ParseAttemptName(entry.attempt)) expected.insert(entry.attempt);

@@ -135,6 +135,7 @@ TEST(RoundTripTest, FoldersArePrivateUnlessRequested) {
     EXPECT_EQ(mode(generation), group ? 0750u : 0700u);
     EXPECT_EQ(mode(generation + "/MANIFEST"), group ? 0640u : 0600u);
     EXPECT_EQ(mode(folder.Path("ckpt") + "/LATEST"), group ? 0640u : 0600u);
+    EXPECT_EQ(mode(folder.Path("ckpt") + "/.epoch-000001"), group ? 0640u : 0600u);
     EXPECT_EQ(mode(generation + "/shard-00000-of-00001.bin"), group ? 0640u : 0600u);
   }
 }

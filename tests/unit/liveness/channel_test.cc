@@ -176,7 +176,11 @@ class HubTest : public testing::Test {
     return shared_[static_cast<std::size_t>(rank)].WaitUntilJoined(bound);
   }
   heartbeat::LoopParts Parts(int rank) {
-    return {shared_[static_cast<std::size_t>(rank)], kOptions, [this](const LostRank&) { ++lost_; },
+    return {shared_[static_cast<std::size_t>(rank)], kOptions,
+            [this](const LostRank& lost) {
+              if (lost.absence == Absence::kEnded) ++ended_;
+              ++lost_;
+            },
             rank, 3};
   }
   [[nodiscard]] heartbeat::Socket Connect() const {
@@ -189,6 +193,7 @@ class HubTest : public testing::Test {
 
   std::array<HeartbeatShared, 3> shared_;
   std::atomic<int> lost_ = 0;
+  std::atomic<int> ended_ = 0;  // of these, those known to have ended
   std::uint16_t port_ = 0;
   heartbeat::Key secret_{};
   std::vector<std::thread> threads_;
@@ -234,6 +239,18 @@ TEST_F(HubTest, RefusesUnauthenticatedPeers) {
   EXPECT_FALSE(Connect().valid()) << "all are there: the door is closed";
   shared_[1].stop = true;  // a real end: it must still be noticed after all that
   EXPECT_TRUE(WaitFor([&] { return lost_ == 2; })) << "by the hub and rank 2";
+}
+
+TEST_F(HubTest, MemberThatEndsBeforeAllJoinedHasEnded) {
+  StartMember(1);
+  ASSERT_OK(Joined(1, kLong));
+  shared_[1].stop = true;
+  threads_.back().join();
+  threads_.pop_back();
+  std::this_thread::sleep_for(4 * kOptions.interval);  // the hub sees its connection closed
+  StartMember(2);
+  EXPECT_TRUE(WaitFor([&] { return lost_ >= 1; }));
+  EXPECT_GE(ended_, 1);
 }
 
 // As many as wait at most, and then the members: those come in all the same.

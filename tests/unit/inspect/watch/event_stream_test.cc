@@ -284,6 +284,14 @@ TEST(EventStream, ReportsMissingOrEmptyAttempts) {
                   "attempt 003-812 has no folder", "attempt 20261130-copy has no events"));
 }
 
+TEST(EventStream, NamesOfMissingAttemptsAreBounded) {
+  RunFiles run;
+  for (int job = 1; job <= 30; ++job) {
+    run.Append(StrCat("attempts/9999-", job, "/events.jsonl"), "");
+  }
+  EXPECT_LE(OpenStream(run).notes().size(), 100'100U);
+}
+
 TEST(EventStream, RefusesEventsOfNewerVersion) {
   RunFiles run;
   run.Event("000-812", 1, "run_start");
