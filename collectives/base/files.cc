@@ -33,8 +33,13 @@ bool MeansNoLinks(int error) { return error == EPERM || error == EOPNOTSUPP || e
 // As link(2), for such file systems: an empty file takes the name, which one of many writers can,
 // and is replaced. Readers may see it.
 bool TakeName(const std::string& temporary, const std::string& path, unsigned mode) {
-  return OpenFile(path, O_WRONLY | O_CREAT | O_EXCL, mode).ok() &&
-         std::rename(temporary.c_str(), path.c_str()) == 0;
+  // Closed before rename(): SMB servers do not replace an open file.
+  if (!OpenFile(path, O_WRONLY | O_CREAT | O_EXCL, mode).ok()) return false;
+  if (std::rename(temporary.c_str(), path.c_str()) == 0) return true;
+  const int error = errno;
+  ::unlink(path.c_str());  // empty, it would count as written
+  errno = error;
+  return false;
 }
 
 }  // namespace

@@ -5,7 +5,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <string_view>
 #include <utility>
 
 #include "collectives/base/result.h"
@@ -33,6 +35,15 @@ void Watch(pid_t launcher, const FileDescriptor& process, const FileDescriptor& 
 }
 
 }  // namespace
+
+bool IsStartedByLauncher() {
+  // Also mpirun.openmpi, orted, prterun.
+  constexpr std::string_view kLaunchers[] = {"mpirun", "mpiexec", "orte", "prte", "slurmstepd"};
+  const auto name = ReadStart(StrCat("/proc/", ::getppid(), "/comm"), 32);
+  return name.ok() && std::ranges::any_of(kLaunchers, [&](std::string_view launcher) {
+           return name->starts_with(launcher);
+         });
+}
 
 std::unique_ptr<LauncherWatch> LauncherWatch::Start(const std::string& host, int rank) {
   const pid_t launcher = ::getppid();

@@ -14,6 +14,11 @@
 
 namespace gaccd {
 
+// Whether the parent is a launcher by its name: mpirun, a daemon of Open MPI, or SLURM's
+// slurmstepd. A shell or a profiler between them may end earlier than its rank: by a signal that
+// asks the rank for a save, or after nohup.
+[[nodiscard]] bool IsStartedByLauncher();
+
 class LauncherWatch {
  public:
   // Exit code 69 with "gaccd on `host`: rank N: ..." on stderr. Null if there is nothing to watch:

@@ -31,6 +31,6 @@ extern "C" __attribute__((visibility("default"))) void ompi_mpi_errors_are_fatal
 
 namespace gaccd {
 
-void IgnoreLostConnections(bool on) { ignored = on; }
+void IgnoreLostConnections() { ignored = true; }
 
 }  // namespace gaccd

@@ -74,11 +74,10 @@ Result<std::unique_ptr<MpiSession>> MpiSession::Start(const MpiSessionOptions& o
   GACCD_RETURN_IF_ERROR(MpiStatus(
       MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread"));
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  IgnoreLostConnections(true);
+  IgnoreLostConnections();
   MPI_Comm_size(MPI_COMM_WORLD, &session->facts_.world);
   MPI_Comm_rank(MPI_COMM_WORLD, &session->facts_.rank);
-  // Without a launcher the parent is a shell, which may end after nohup.
-  if (launcher("OMPI_COMM_WORLD_SIZE") || launcher("SLURM_STEP_NUM_TASKS")) {
+  if (IsStartedByLauncher()) {
     session->launcher_ = LauncherWatch::Start(session->facts_.host, session->facts_.rank);
   }
   GACCD_RETURN_IF_ERROR(CheckWorldOnAll(session->facts_.world, launcher));
@@ -110,7 +109,6 @@ Status MpiSession::FindFacts() {
 
 MpiSession::~MpiSession() {
   if (broken_->load()) return;
-  IgnoreLostConnections(false);
   const ExitTimer limit(
       options_.finalize_bound, kUnavailableCode,
       StrCat("gaccd on ", facts_.host, ": rank ", facts_.rank, ": MPI_Finalize did not end within ",

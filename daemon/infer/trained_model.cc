@@ -103,8 +103,9 @@ EvalShard TrainedModel::MakeShard(const Communicator& comm) const {
 
 std::string TrainedModel::Report() const {
   const std::string converted = data->conversions();
-  return StrCat(Printable(ToText(weights)), "\n",
-                converted.empty() ? "" : StrCat("converted while reading: ", converted, "\n"));
+  return StrCat(
+      Printable(ToText(weights)), "\n",
+      converted.empty() ? "" : StrCat("converted while reading: ", Printable(converted), "\n"));
 }
 
 namespace {

@@ -1,6 +1,7 @@
 #include "daemon/telemetry/line_writer.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -132,7 +133,7 @@ void LineWriter::Add(std::string line, const LineStamp& stamp) {
   State& state = *state_;
   Line next{std::move(line), stamp, 0, {}};
   std::unique_lock lock(state.mutex);
-  if (state.bytes + LineBytes(next) > state.max_bytes) {
+  if (state.bytes > 0 && state.bytes + LineBytes(next) > state.max_bytes) {
     ++state.overflow;
     ++state.tail.lost_before;
     state.tail.last_lost = stamp;
@@ -210,6 +211,11 @@ bool AppendFile::Append(std::string line, Counted counted) {
   while (done < line.size()) {
     const ssize_t written = ::write(file_.get(), line.data() + done, line.size() - done);
     if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EAGAIN) {  // another process made the pipe non-blocking
+      pollfd writable{.fd = file_.get(), .events = POLLOUT, .revents = 0};
+      (void)::poll(&writable, 1, -1);
+      continue;
+    }
     if (written == 0) errno = EIO;
     if (written <= 0) break;
     done += static_cast<std::size_t>(written);

@@ -62,6 +62,11 @@ bool Terminal::Ready() const {
 
 TerminalOutput::~TerminalOutput() {
   constexpr std::chrono::milliseconds kPause{10};
+  constexpr std::chrono::seconds kForSlowReader{5};
+  const auto last = std::chrono::steady_clock::now() + kForSlowReader;
+  while (file_ && std::chrono::steady_clock::now() < last && !file_->Flush(kPatience)) {
+    if (file_->stalled_for().value_or(kPatience) >= kPatience) break;  // it does not read at all
+  }
   const auto limit = std::chrono::steady_clock::now() + kPatience;
   while (!Flush() && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(kPause);
 }
@@ -94,7 +99,7 @@ void TerminalOutput::Detect() {
   char text[PATH_MAX];
   const ssize_t size = ::readlink(link.c_str(), text, sizeof(text));
   const std::string_view target(text, static_cast<std::size_t>(std::max(size, ssize_t{0})));
-  if (target == target_) return;
+  if (target_ && *target_ == target) return;
   target_ = target;
   file_.reset();
   is_terminal_ = ::isatty(fd_) != 0;

@@ -76,7 +76,8 @@ class TerminalOutput {
   std::uint64_t device_ = 0;  // of opened_
   std::string pending_;
   std::int64_t dropped_ = 0;  // since the last report
-  std::string target_;        // what fd_ refers to, by /proc
+  // What fd_ refers to, by /proc; nothing before the first write.
+  std::optional<std::string> target_;
   bool is_terminal_ = false;
   std::unique_ptr<LineWriter> file_;  // if fd_ is no terminal
 };

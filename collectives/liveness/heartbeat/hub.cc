@@ -4,6 +4,7 @@
 #include <list>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "collectives/base/strings.h"
 #include "collectives/liveness/heartbeat/connection.h"
@@ -136,8 +137,13 @@ class Hub {
       detector_ =
           Detector(AllRanks(parts_.world),
                    {.silent_after = parts_.options.silent_after, .tick = kTick}, Clock::now());
+      std::vector<bool> here(static_cast<std::size_t>(parts_.world));
+      for (const Peer& one : peers_) {
+        if (one.member) here[static_cast<std::size_t>(one.rank)] = true;
+      }
       for (int rank = 1; rank < parts_.world; ++rank) {
-        if (!HasMember(rank)) detector_.OnDisconnect(rank);  // it ended before the last one joined
+        // It ended before the last one joined.
+        if (!here[static_cast<std::size_t>(rank)]) detector_.OnDisconnect(rank);
       }
       parts_.shared.Joined(Status::Ok());
     }

@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <future>
 #include <limits>
+#include <memory>
 #include <thread>
 
 #include "collectives/base/strings.h"
@@ -207,6 +209,33 @@ TEST_F(ProgressTest, OutputDoesNotWaitForFullPipe) {
     text.append(block.data(), static_cast<std::size_t>(got));
   }
   EXPECT_EQ(Count(text, line + "\n"), static_cast<std::size_t>(kLines));
+}
+
+// A reader that paused, and is slow: at the end of a run it still gets all lines.
+TEST_F(ProgressTest, EndOfOutputWaitsForSlowReader) {
+  int pipe[2];
+  ASSERT_EQ(::pipe(pipe), 0);
+  const FileDescriptor in(pipe[0]);
+  FileDescriptor out(pipe[1]);
+  constexpr std::size_t kInPipe = 65'536;
+  constexpr std::size_t kBytes = 400'000;
+  std::atomic<std::size_t> read = 0;
+  std::thread reader([&] {
+    std::this_thread::sleep_for(TerminalOutput::kPatience + std::chrono::milliseconds(200));
+    std::array<char, 4096> block;
+    while (read < kBytes) {
+      const ssize_t got = ::read(in.get(), block.data(), block.size());
+      if (got <= 0) break;
+      read += static_cast<std::size_t>(got);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  });
+  const std::string line(999, 'x');
+  auto output = std::make_unique<TerminalOutput>(out.get());
+  for (std::size_t bytes = 0; bytes < kBytes; bytes += 1000) output->Write(line + "\n");
+  output.reset();
+  EXPECT_GE(read + kInPipe, kBytes);
+  reader.join();
 }
 
 TEST_F(ProgressTest, PipesFilesAndDumbTerminalsHaveNoBar) {
