@@ -1,6 +1,7 @@
 #include "daemon/inspect/export/run_figures.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 

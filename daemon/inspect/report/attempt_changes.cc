@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <set>
 #include <variant>
 
 #include "collectives/base/files.h"
