@@ -187,23 +187,25 @@ class PythonLoop(unittest.TestCase):
                     self.compare_weights(of_case, reference)
 
     def test_a_run_continues_on_any_world(self):
-        for name in ("ragged", "carry", "tokens"):
-            saved, first = None, 0
-            for world, stop in ((5, 3), (1, 6), (3, None)):
-                reference = self.reference(name, world)
-                case = dict(reference.case)
-                if saved is not None:
-                    case["load"] = saved
+        names = ("ragged", "carry", "tokens")
+        saved, first = {}, 0
+        for world, stop in ((5, 3), (1, 6), (3, None)):
+            references = [self.reference(name, world) for name in names]
+            cases = []
+            for name, reference in zip(names, references):
+                case = reference.case | ({"load": saved[name]} if saved else {})
                 if stop is not None:
-                    saved = case["save"] = str(self.dir / f"{name}-after-{stop}")
-                    case["stop_after"] = stop
-                results = [rank[0] for rank in run_ranks(world, [case], self.dir / f"resumed-{name}-{world}")]
+                    case |= {"save": str(self.dir / f"{name}-after-{stop}"), "stop_after": stop}
+                cases.append(case)
+            results = run_ranks(world, cases, self.dir / f"resumed-{world}")
+            for number, (name, reference) in enumerate(zip(names, references)):
                 with self.subTest(job=name, world=world):
                     part = Reference.__new__(Reference)
                     part.steps, part.samples = reference.steps[:stop], reference.samples
-                    self.compare(results, part, world, first)
-                first = stop
-            self.compare_weights(results, self.reference(name, 3))
+                    self.compare([rank[number] for rank in results], part, world, first)
+            saved, first = {name: case.get("save") for name, case in zip(names, cases)}, stop
+        for number, reference in enumerate(references):
+            self.compare_weights([rank[number] for rank in results], reference)
 
     def test_what_is_wrong_is_found(self):
         """By the audit, on every rank, before the optimiser steps; or by other losses than gaccd's."""

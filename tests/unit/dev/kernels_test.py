@@ -25,10 +25,11 @@ def flags_of(tool):
 
 
 class Kernels(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.build = folder.name
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()  # one for all: CMake tries the compilers in a new folder
+        cls.addClassCleanup(folder.cleanup)
+        cls.build = folder.name
 
     def configure(self, *flags):
         """The architectures that nvcc is called for."""
@@ -42,25 +43,25 @@ class Kernels(unittest.TestCase):
         self.assertEqual(len(found), 1, found)
         return sorted(found.pop().split(","))
 
-    def test_what_a_test_without_a_gpu_leaves_is_not_shipped(self):
+    def assert_reports_that_kernels_are_not_optimised(self, expected):
+        """When it is installed."""
+        script = Path(self.build, "cmake_install.cmake").read_text()
+        self.assertEqual("(80-real, not optimised)" in script, expected)
+
+    def test_kernels_of_a_build(self):
+        # What a test without a GPU leaves is not shipped.
         self.assertEqual(self.configure(*flags_of("test")), WITHOUT_A_GPU)
+        self.assert_reports_that_kernels_are_not_optimised(True)
         self.assertEqual(self.configure(*flags_of("quickstart")), EVERY)
+        self.assert_reports_that_kernels_are_not_optimised(False)
         self.assertEqual(self.configure(*flags_of("test")), WITHOUT_A_GPU)
         self.assertEqual(self.configure(), EVERY)
-
-    def test_the_cache_of_an_older_build_is_not_shipped_either(self):
+        # Nor is the cache of an older build.
         self.assertEqual(self.configure(*OF_THE_FIRST_TOOLS_TEST), WITHOUT_A_GPU)
         self.assertEqual(self.configure(*flags_of("quickstart")), EVERY)
-
-    def test_architectures_that_the_user_names_are_kept(self):
+        # Architectures that the user names are kept.
         self.assertEqual(self.configure("-DCMAKE_CUDA_ARCHITECTURES=90-real"), ["sm_90"])
         self.assertEqual(self.configure(), ["sm_90"])
-
-    def test_installing_kernels_of_a_test_is_reported(self):
-        for flag, said in (("ON", False), ("OFF", True)):
-            self.configure(f"-DGACCD_OPTIMISE_KERNELS={flag}")
-            script = Path(self.build, "cmake_install.cmake").read_text()
-            self.assertEqual("(80-real, not optimised)" in script, said)
 
 
 if __name__ == "__main__":
