@@ -20,6 +20,8 @@ namespace {
 constexpr std::int64_t kVersion = 1;
 constexpr std::size_t kMaxDimensions = 8;
 constexpr std::int64_t kMaxConstant = std::int64_t{1} << 24;  // values
+// Values of all constants that the file has as one value: a line of it may take 64 MB.
+constexpr std::int64_t kMaxRepeated = std::int64_t{1} << 26;
 
 class FirstError : public google::protobuf::io::ErrorCollector {
  public:
@@ -161,8 +163,14 @@ Result<GraphFile> GraphFromProto(const proto::ExportedGraph& message) {
     GACCD_ASSIGN_OR_RETURN(GraphTensor tensor, TensorFromProto(input, true));
     graph.inputs.push_back(std::move(tensor));
   }
+  std::int64_t repeated = 0;
   for (const proto::GraphTensor& parameter : message.parameter()) {
     GACCD_ASSIGN_OR_RETURN(GraphTensor tensor, TensorFromProto(parameter, false));
+    if (parameter.value_size() == 1) repeated += std::ssize(*tensor.values);
+    if (repeated > kMaxRepeated) {
+      return BadGraph(StrCat("'", tensor.name, "': expected at most ", kMaxRepeated,
+                             " values of all constants that are one value, found ", repeated));
+    }
     graph.parameters.push_back(std::move(tensor));
   }
   GACCD_ASSIGN_OR_RETURN(graph.whole, BodyFromProto(message.node(), message.output(), 0));

@@ -166,6 +166,16 @@ TEST(GraphNetworkTest, RefusalsNameNodeAndLine) {
 }
 
 // What a graph gives out is copied from the value that it is a part of.
+// 100 bytes of a file would take 64 MB each.
+TEST(GraphNetworkTest, ConstantsOfOneValueAreLimited) {
+  std::string text = "version: 1\n";
+  for (int i = 0; i < 5; ++i) {
+    text += StrCat("parameter { name: \"constant:", i, "\" size: 4096 size: 4096 value: 0 }\n");
+  }
+  EXPECT_THAT(ParseGraph(text, "g"),
+              IsError(ErrorKind::kConfig, "'constant:4': expected at most 67108864 values"));
+}
+
 TEST(GraphNetworkTest, PartMayBeOutput) {
   const auto with = [](std::string_view last) {
     std::string text = With("size: 4 size: 6", "size: 9 size: 6");
