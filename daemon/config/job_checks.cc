@@ -292,6 +292,13 @@ Status CheckCpuNumerics(const Numerics& numerics, std::string_view why_cpu) {
   return {};
 }
 
+Status CheckGpuNumerics(const Numerics& numerics, std::string_view why_gpu) {
+  if (numerics.precision != Precision::kF64Sums) return {};
+  return Bad(
+      StrCat("precision: only CPUs sum in f64, expected f32, bf16 or fp16, found f64-sums, and ",
+             why_gpu));
+}
+
 namespace {
 
 Status CheckPipeline(const Job& job) {
@@ -346,6 +353,7 @@ Status CheckJob(const Job& job, Verb verb) {
   GACCD_RETURN_IF_ERROR(CheckEvaluation(job));
   GACCD_RETURN_IF_ERROR(CheckPipeline(job));
   if (job.device == Device::kCpu) return CheckCpuNumerics(GetNumerics(job), "device is cpu");
+  if (job.device == Device::kCuda) return CheckGpuNumerics(GetNumerics(job), "device is cuda");
   return {};
 }
 

@@ -20,6 +20,9 @@ namespace gaccd {
 // ParseJobText and OverlayFlags call it for device cpu; with device auto the device is known later.
 [[nodiscard]] Status CheckCpuNumerics(const Numerics& numerics, std::string_view why_cpu);
 
+// The same for GPUs: f64-sums.
+[[nodiscard]] Status CheckGpuNumerics(const Numerics& numerics, std::string_view why_gpu);
+
 // Checks whether the fields of a model are compatible.
 
 // kConfig unless the model has either layers or an architecture; without a job text it has neither.

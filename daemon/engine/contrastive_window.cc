@@ -17,8 +17,8 @@ std::size_t Size(std::int64_t elements) { return static_cast<std::size_t>(elemen
 }  // namespace
 
 ContrastiveWindow::ContrastiveWindow(const ContrastiveModel& model, std::int64_t effective_batch,
-                                     std::int64_t rank_samples)
-    : model_(model), loss_(model.width) {
+                                     std::int64_t rank_samples, bool f64_sums)
+    : model_(model), loss_(model.width, f64_sums) {
   own_rows_.reserve(Size(rank_samples * row()));
   gradients_.reserve(Size(rank_samples * row()));
   rows_.reserve(Size(effective_batch * row()));

@@ -18,9 +18,10 @@ namespace gaccd {
 
 class ContrastiveWindow {
  public:
-  // Allocates PlannedBytes() for this many samples over all ranks and on this rank.
+  // Allocates PlannedBytes() for this many samples over all ranks and on this rank. f64_sums: see
+  // InfoNce.
   ContrastiveWindow(const ContrastiveModel& model, std::int64_t effective_batch,
-                    std::int64_t rank_samples);
+                    std::int64_t rank_samples, bool f64_sums = false);
   [[nodiscard]] static std::int64_t PlannedBytes(const ContrastiveModel& model,
                                                  std::int64_t effective_batch,
                                                  std::int64_t rank_samples);

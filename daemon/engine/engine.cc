@@ -52,7 +52,8 @@ Engine::Engine(Communicator& comm, const Model& model, const EngineOptions& opti
       divided_(model, options.replica, options.choice.refuses_memory, *backend_) {
   for (std::size_t i = 0; i < updates_.size(); ++i) updates_[i].slot = backend_->Slot(i);
   if (const auto loss = model.contrastive()) {
-    contrastive_.emplace(*loss, options.replica.effective_batch, options.replica.rank_samples);
+    contrastive_.emplace(*loss, options.replica.effective_batch, options.replica.rank_samples,
+                         options.numerics.precision == Precision::kF64Sums);
     limit_ = {loss->log_scale, static_cast<float>(contrastive_->max_log_scale())};
   }
 }

@@ -103,6 +103,7 @@ Status Session::SelectDevice(const Flags& flags, const Job& job) {
     GACCD_ASSIGN_OR_RETURN(bf16, CheckBf16OnCpus(comm, DetectCpuBf16(), flags.allow_emulation));
     return Status::Ok();
   }
+  GACCD_RETURN_IF_ERROR(CheckGpuNumerics(GetNumerics(job), device.text));
   GACCD_RETURN_IF_ERROR(CheckModelOnGpu(job));
   GACCD_ASSIGN_OR_RETURN(const DnnWork work, FindDnnWork(job));
   if (work.attention || work.convolution) {

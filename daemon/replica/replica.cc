@@ -1,6 +1,7 @@
 #include "daemon/replica/replica.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cpu/cpu_context.h"
@@ -40,9 +41,13 @@ Result<std::unique_ptr<Replica>> Replica::Create(const Model& model, std::span<f
                            HostBuffer::Allocate(elements * sizeof(float), "parameters"));
     replica->parameters_ = {reinterpret_cast<float*>(replica->parameter_memory_.data()), elements};
   }
-  GACCD_ASSIGN_OR_RETURN(replica->context_, CpuContext::Create());
+  GACCD_ASSIGN_OR_RETURN(replica->context_, replica->MakeContext());
   GACCD_RETURN_IF_ERROR(replica->PrepareGraphs());
   return replica;
+}
+
+Result<std::unique_ptr<CpuContext>> Replica::MakeContext() const {
+  return CpuContext::Create(/*f64_sums=*/precision_ == Precision::kF64Sums);
 }
 
 Status Replica::PrepareGraphs() {
@@ -101,7 +106,7 @@ Status Replica::PrepareSizes(const std::set<std::int64_t>& micro_batches, Recomp
   kept_.clear();
   update_sums_.clear();
   bins_.clear();
-  GACCD_ASSIGN_OR_RETURN(context_, CpuContext::Create());
+  GACCD_ASSIGN_OR_RETURN(context_, MakeContext());
   GACCD_RETURN_IF_ERROR(PrepareGraphs());
   return ParametersChanged();
 }

@@ -34,8 +34,9 @@ class Replica {
   // gradients: model.layout().size() elements, 64-byte aligned, owned and reduced by the caller.
   // `gradients` and `model` must outlive the replica, as must `comm`, which models with collectives
   // need. Parameters start as zero; `parameters`: memory for them, like `gradients`; empty: the
-  // replica allocates it. kBF16: matrix products use bf16 (ops/product/bf16_products.h). Lack of
-  // memory for activations is not an error here: see allocation_error().
+  // replica allocates it. kBF16: matrix products use bf16 (ops/product/bf16_products.h); kF64Sums:
+  // products and convolutions sum in f64. Lack of memory for activations is not an error here: see
+  // allocation_error().
   static Result<std::unique_ptr<Replica>> Create(const Model& model, std::span<float> gradients,
                                                  const ReplicaOptions& options,
                                                  Precision precision = Precision::kF32,
@@ -140,6 +141,7 @@ class Replica {
  private:
   Replica(const Model& model, std::span<float> gradients, const ReplicaOptions& options,
           Precision precision, Communicator* comm);
+  [[nodiscard]] Result<std::unique_ptr<CpuContext>> MakeContext() const;
   Status PrepareGraphs();
   Status AllocateActivations(std::int64_t kept);
   void Bind(Executor& executor, std::span<const BoundInput> inputs, const BatchView& batch);

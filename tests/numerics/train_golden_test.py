@@ -8,6 +8,7 @@ Every tests/golden/train/*.txtpb has a *.txt next to it, made by tests/golden/ma
 figures of every update and the weights at the end. They must come out on each of its `worlds`.
 """
 
+import itertools
 import json
 import os
 import re
@@ -32,6 +33,7 @@ PROCESSES = {"momentum_cosine": (3,), "adamw_clipped": (2,), "fewer_samples_than
 # weights here in single precision: the worst is off by 8e-7; where a file has the error of PyTorch's own
 # single precision, 8 times as far.
 EXACT, SINGLE = 1e-11, 4e-6
+F64_SUMS = 1e-6  # with precision: F64_SUMS
 STEP = {"epoch": EXACT, "step": EXACT, "samples": EXACT, "samples_total": EXACT, "lr": EXACT,
         "loss": SINGLE, "grad_norm": SINGLE, "target": EXACT, "steps_total": EXACT}
 
@@ -82,16 +84,19 @@ def read_safetensors(path):
 
 
 class TrainGolden(unittest.TestCase):
+    single = SINGLE
+
     def assert_close(self, found, expected, what, tolerances=None):
         self.assertEqual(len(found), len(expected), what)
-        for a, b, tolerance in zip(found, expected, tolerances or [SINGLE] * len(found)):
+        for a, b, tolerance in zip(found, expected, tolerances or [self.single] * len(found)):
             if not abs(a - b) <= tolerance * max(1, abs(b)):  # the text of all values is long
                 self.fail(f"{what}: {found} != {expected}")
 
     def compare_figures(self, golden, folder):
         steps, evals = steps_and_evals(folder)
         self.assertEqual(len(steps), len(golden.steps))
-        tolerances = [max(STEP[key], 8 * golden.errors.get(key, 0)) for key in STEP]
+        tolerances = [EXACT if STEP[key] == EXACT else max(self.single, 8 * golden.errors.get(key, 0))
+                      for key in STEP]
         for found, expected in zip(steps, golden.steps):
             self.assert_close(found, expected, "step", tolerances)
         self.assertEqual(len(evals), len(golden.evals))
@@ -142,6 +147,19 @@ class TrainGolden(unittest.TestCase):
                 own = Path(folder, "job.txtpb")
                 own.write_text(job.read_text() + "shard: OPTIMIZER\n")
                 self.run_and_compare(golden, folder, RANK_PROCESS, "golden", own, nodes, ranks, folder)
+
+    def test_f64_sums(self):
+        """Ragged ranks, some without samples, and micro-batches of 1 to 13."""
+        self.single = F64_SUMS
+        for name in ("batch_norm_five", "batch_norm_few", "resnet18", "contrastive", "mixup"):
+            job, golden = GOLDEN / f"{name}.txtpb", Golden(GOLDEN / f"{name}.txt")
+            for (nodes, ranks), micro in zip(itertools.cycle(golden.worlds), (1, 4, 7, 13)):
+                with (self.subTest(job=name, nodes=nodes, ranks=ranks, micro=micro),
+                      tempfile.TemporaryDirectory() as folder):
+                    text = re.sub(r"micro: \d+", f"micro: {micro}", job.read_text())
+                    own = Path(folder, "job.txtpb")
+                    own.write_text(f"{text}precision: F64_SUMS\n")
+                    self.run_and_compare(golden, folder, RANK_PROCESS, "golden", own, nodes, ranks, folder)
 
     def test_models(self):
         """Over the worlds of a job the micro-batch goes from 1 to 9."""

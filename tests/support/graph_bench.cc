@@ -145,7 +145,7 @@ void GraphBench::Prepare(const Options& options) {
   if (options.fuse) FuseForCpu(graph_);
   ASSERT_OK(options.bf16 ? RoundProductsToBf16(graph_) : Status::Ok());
   gradients_.assign(parameters_.size(), 0.0F);
-  context_ = ValueOrThrow(CpuContext::Create());
+  context_ = ValueOrThrow(CpuContext::Create(options.f64_sums));
   kernels_ = std::make_unique<WithOwnKernels>(
       options.own_kernel,
       MakeCpuKernels(*context_, {.runs_per_update = options.packed ? 1000 : 1}));

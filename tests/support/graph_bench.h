@@ -50,9 +50,10 @@ class GraphBench {
 
   struct Options {
     bool simplify = true;
-    bool fuse = false;    // as a replica does
-    bool packed = false;  // as if many micro-steps made up an update
-    bool bf16 = false;    // products are
+    bool fuse = false;      // as a replica does
+    bool packed = false;    // as if many micro-steps made up an update
+    bool bf16 = false;      // products are
+    bool f64_sums = false;  // of products
     // Asked before gaccd's kernels, null: it has none. For functions that only a test has.
     std::function<std::unique_ptr<Kernel>(const KernelRequest&)> own_kernel = nullptr;
   };

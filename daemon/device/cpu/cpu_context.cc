@@ -9,17 +9,18 @@ extern "C" void omp_set_num_threads(int threads);
 
 namespace gaccd {
 
-CpuContext::CpuContext()
+CpuContext::CpuContext(bool f64_sums)
     : engine_(dnnl::engine::kind::cpu, 0),
       stream_(engine_),
-      packed_weights_(std::make_unique<PackedWeights>(*this)) {}
+      packed_weights_(std::make_unique<PackedWeights>(*this)),
+      f64_sums_(f64_sums) {}
 
 CpuContext::~CpuContext() = default;
 
-Result<std::unique_ptr<CpuContext>> CpuContext::Create() {
+Result<std::unique_ptr<CpuContext>> CpuContext::Create(bool f64_sums) {
   omp_set_num_threads(1);
   try {
-    return std::unique_ptr<CpuContext>(new CpuContext());
+    return std::unique_ptr<CpuContext>(new CpuContext(f64_sums));
   } catch (const dnnl::error& error) {
     return Status(ErrorKind::kInternal, StrCat("oneDNN engine: ", error.what()));
   }

@@ -46,17 +46,10 @@ bool Im2colSuits(ConvolutionKind kind, const ConvolutionSpec& spec) {
   return DetectCpuBf16() == CpuBf16::kAmx;
 }
 
-Im2col::Im2col(ConvolutionKind kind, const ConvolutionSpec& spec)
-    : images_(spec.images),
-      channels_(spec.in),
-      read_(spec.image),
-      results_(spec.result),
-      kernel_(spec.kernel) {
+TapPixels::TapPixels(ConvolutionKind kind, const ConvolutionSpec& spec)
+    : read_(spec.image), results_(spec.result), kernel_(spec.kernel) {
   const bool is_input_gradient = kind == ConvolutionKind::kInputGradient;
-  if (is_input_gradient) {
-    channels_ = spec.out;
-    std::swap(read_, results_);
-  }
+  if (is_input_gradient) std::swap(read_, results_);
   for (std::size_t axis = 0; axis < 2; ++axis) {
     for (std::int64_t at = 0; at < results_[axis]; ++at) {
       for (std::int64_t tap = 0; tap < kernel_[axis]; ++tap) {
@@ -72,17 +65,23 @@ Im2col::Im2col(ConvolutionKind kind, const ConvolutionSpec& spec)
   }
 }
 
+Im2col::Im2col(ConvolutionKind kind, const ConvolutionSpec& spec)
+    : images_(spec.images),
+      channels_(kind == ConvolutionKind::kInputGradient ? spec.out : spec.in),
+      kernel_(spec.kernel),
+      pixels_(kind, spec) {}
+
 void Im2col::GatherRow(const std::uint16_t* image, std::int64_t p, std::int64_t q,
                        std::uint16_t* row) const {
-  const std::int64_t* const ys = pixels_[0].data() + p * kernel_[0];
-  const std::int64_t* const xs = pixels_[1].data() + q * kernel_[1];
+  const std::int64_t* const ys = pixels_.At(0, p);
+  const std::int64_t* const xs = pixels_.At(1, q);
   const std::size_t bytes = static_cast<std::size_t>(channels_) * sizeof(std::uint16_t);
   for (std::int64_t i = 0; i < kernel_[0]; ++i) {
     for (std::int64_t j = 0; j < kernel_[1]; ++j, row += channels_) {
       if (ys[i] < 0 || xs[j] < 0) {
         std::memset(row, 0, bytes);
       } else {
-        std::memcpy(row, image + (ys[i] * read_[1] + xs[j]) * channels_, bytes);
+        std::memcpy(row, image + (ys[i] * pixels_.read()[1] + xs[j]) * channels_, bytes);
       }
     }
   }
@@ -90,11 +89,12 @@ void Im2col::GatherRow(const std::uint16_t* image, std::int64_t p, std::int64_t 
 
 void Im2col::Gather(const std::uint16_t* images, std::int64_t first_row, std::int64_t count,
                     std::uint16_t* columns) const {
-  const std::int64_t image_rows = results_[0] * results_[1];
-  const std::int64_t image_size = read_[0] * read_[1] * channels_;
+  const std::int64_t image_rows = pixels_.results()[0] * pixels_.results()[1];
+  const std::int64_t image_size = pixels_.read()[0] * pixels_.read()[1] * channels_;
   for (std::int64_t row = first_row; row < first_row + count; ++row, columns += this->columns()) {
     const std::int64_t at = row % image_rows;
-    GatherRow(images + row / image_rows * image_size, at / results_[1], at % results_[1], columns);
+    GatherRow(images + row / image_rows * image_size, at / pixels_.results()[1],
+              at % pixels_.results()[1], columns);
   }
 }
 

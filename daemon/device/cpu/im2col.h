@@ -26,28 +26,46 @@ namespace gaccd {
 // Convolution.
 [[nodiscard]] bool Im2colSuits(ConvolutionKind kind, const ConvolutionSpec& spec);
 
+// The pixels that a result reads, one for each tap of an axis; -1 outside of the image and, for
+// kInputGradient, whose results are dx, between the values of dy.
+class TapPixels {
+ public:
+  TapPixels(ConvolutionKind kind, const ConvolutionSpec& spec);
+
+  // Sizes of the images that are read, and of the results.
+  [[nodiscard]] const ConvolutionSpec::Pair& read() const { return read_; }
+  [[nodiscard]] const ConvolutionSpec::Pair& results() const { return results_; }
+  // Of result `at` along the axis.
+  [[nodiscard]] const std::int64_t* At(std::size_t axis, std::int64_t at) const {
+    return pixels_[axis].data() + at * kernel_[axis];
+  }
+
+ private:
+  ConvolutionSpec::Pair read_, results_, kernel_;
+  std::array<std::vector<std::int64_t>, 2> pixels_;
+};
+
 // Copies the pixels that results read.
 class Im2col {
  public:
   Im2col(ConvolutionKind kind, const ConvolutionSpec& spec);
 
   // Results, and values read by each.
-  [[nodiscard]] std::int64_t rows() const { return images_ * results_[0] * results_[1]; }
+  [[nodiscard]] std::int64_t rows() const {
+    return images_ * pixels_.results()[0] * pixels_.results()[1];
+  }
   [[nodiscard]] std::int64_t columns() const { return kernel_[0] * kernel_[1] * channels_; }
   // images: bf16, [images, height, width, channels]. columns: [count, columns()].
   void Gather(const std::uint16_t* images, std::int64_t first_row, std::int64_t count,
               std::uint16_t* columns) const;
 
  private:
-  // For an axis: the pixel that result `at` reads by a tap, at [at * taps + tap]; -1 outside.
-  using Pixels = std::vector<std::int64_t>;
-
   void GatherRow(const std::uint16_t* image, std::int64_t p, std::int64_t q,
                  std::uint16_t* row) const;
 
   std::int64_t images_, channels_;
-  ConvolutionSpec::Pair read_, results_, kernel_;
-  std::array<Pixels, 2> pixels_;
+  ConvolutionSpec::Pair kernel_;
+  TapPixels pixels_;
 };
 
 // kForward and kInputGradient.

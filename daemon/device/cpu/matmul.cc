@@ -1,6 +1,7 @@
 #include "daemon/device/cpu/matmul.h"
 
 #include "collectives/base/strings.h"
+#include "daemon/device/cpu/f64_product.h"
 #include "daemon/device/cpu/onednn_compat.h"
 #include "daemon/device/cpu/packed_weights.h"
 
@@ -27,6 +28,12 @@ dnnl::primitive_attr Attributes(const MatmulSpec& spec) {
 }  // namespace
 
 Result<Matmul> Matmul::Prepare(CpuContext& context, const MatmulSpec& spec) {
+  if (context.f64_sums()) {
+    Matmul matmul;
+    matmul.f64_ = spec;
+    matmul.scratch_bytes_ = kF64ScratchBytes;
+    return matmul;
+  }
   try {
     const Type type = spec.bf16 ? Type::bf16 : Type::f32;
     const Desc a = MatrixDesc(spec.m, spec.k, spec.transpose_a, type);
@@ -72,6 +79,14 @@ Result<Matmul> Matmul::Prepare(CpuContext& context, const MatmulSpec& spec) {
 }
 
 void Matmul::Bind(const void* a, const void* b, const float* bias, void* c, void* scratch) {
+  if (f64_) {
+    f64_operands_ = {.a = static_cast<const float*>(a),
+                     .b = f64_->packed_b != nullptr ? f64_->packed_b : static_cast<const float*>(b),
+                     .bias = f64_->bias ? bias : nullptr,
+                     .c = static_cast<float*>(c),
+                     .scratch = static_cast<double*>(scratch)};
+    return;
+  }
   // oneDNN's handles are mutable; it only reads A, B and the bias.
   a_.set_data_handle(const_cast<void*>(a));
   if (!packed_) b_.set_data_handle(const_cast<void*>(b));
@@ -80,7 +95,39 @@ void Matmul::Bind(const void* a, const void* b, const float* bias, void* c, void
   scratch_.set_data_handle(scratch);
 }
 
+void Matmul::RunF64() const {
+  const MatmulSpec& spec = *f64_;
+  const F64Operands& at = f64_operands_;
+  const std::int64_t a_row = spec.transpose_a ? 1 : spec.k;
+  const std::int64_t a_step = spec.transpose_a ? spec.m : 1;
+  const std::int64_t b_row = spec.transpose_b ? 1 : spec.n;
+  const std::int64_t b_step = spec.transpose_b ? spec.k : 1;
+  const auto read = [](const float* from, std::int64_t step, std::int64_t count, double* to) {
+    for (std::int64_t i = 0; i < count; ++i) to[i] = from[i * step];
+  };
+  F64Product(
+      spec.m, spec.n, spec.k,
+      [&](std::int64_t i, std::int64_t first, std::int64_t count, double* to) {
+        read(at.a + i * a_row + first * a_step, a_step, count, to);
+      },
+      [&](std::int64_t l, std::int64_t first, std::int64_t count, double* to) {
+        read(at.b + l * b_row + first * b_step, b_step, count, to);
+      },
+      [&](std::int64_t i, std::int64_t first, std::int64_t count, const double* sums) {
+        for (std::int64_t j = first; j < first + count; ++j) {
+          float& c = at.c[i * spec.n + j];
+          const double bias = at.bias != nullptr ? at.bias[j] : 0.0;
+          c = static_cast<float>(sums[j - first] + bias + (spec.accumulate ? c : 0.0F));
+        }
+      },
+      at.scratch);
+}
+
 Status Matmul::Run() {
+  if (f64_) {
+    RunF64();
+    return Status::Ok();
+  }
   return DnnlStatus(dnnl_primitive_execute(primitive_.get(), stream_.get(),
                                            static_cast<int>(args_.size()), args_.data()),
                     "oneDNN product");

@@ -1,11 +1,13 @@
 // Matmul: one prepared matrix product on the CPU, C = op(A) op(B) (+ bias) (+ C). All matrices are
-// row-major and f32; A and B, and then C, may be bf16, with f32 sums. A transposed operand is read
+// row-major and f32; A and B, and then C, may be bf16. Sums are f32, or f64 for f32 matrices if the
+// context says so. A transposed operand is read
 // as if it were transposed. Prepared once, run many times; in a run gaccd allocates no memory and
 // looks nothing up.
 #pragma once
 
 #include <cstdint>
 #include <dnnl.hpp>
+#include <optional>
 #include <vector>
 
 #include "collectives/base/result.h"
@@ -33,8 +35,9 @@ struct MatmulSpec {
 
 class Matmul {
  public:
-  // `context` must outlive it. kInternal, with the sizes, if oneDNN fails (bf16: also a CPU for
-  // which DetectCpuBf16() is kNone); kOs without memory for a packed copy.
+  // `context` must outlive it. REQUIRES: not bf16 if context.f64_sums(). kInternal, with the sizes,
+  // if oneDNN fails (bf16: also a CPU for which DetectCpuBf16() is kNone); kOs without memory for a
+  // packed copy.
   static Result<Matmul> Prepare(CpuContext& context, const MatmulSpec& spec);
 
   [[nodiscard]] std::int64_t scratch_bytes() const { return scratch_bytes_; }
@@ -48,6 +51,18 @@ class Matmul {
 
  private:
   Matmul() = default;
+  void RunF64() const;
+
+  // For f64 sums, in place of a primitive.
+  struct F64Operands {
+    const float* a;
+    const float* b;
+    const float* bias;
+    float* c;
+    double* scratch;
+  };
+  std::optional<MatmulSpec> f64_;
+  F64Operands f64_operands_{};
 
   dnnl::stream stream_;
   dnnl::primitive primitive_;

@@ -75,7 +75,7 @@ class AttentionGradient : public Function {
 // kConfig: the heads of Attention with these inputs are too wide for the GPU kernel.
 Status CheckAttentionOnGpu(const Function& function, std::span<const ValueSpec> inputs);
 
-CpuMake MakeAttentionCpu, MakeAttentionGradientCpu;
+CpuMakeIn MakeAttentionCpu, MakeAttentionGradientCpu;
 CudaMake MakeAttentionCuda, MakeAttentionGradientCuda;
 inline constexpr FunctionRow kAttentionRows[] = {
     {"attention", MakeAttentionCpu, MakeAttentionCuda, nullptr, CheckAttentionOnGpu},

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "collectives/base/simd.h"
+#include "daemon/device/cpu/cpu_context.h"
 #include "daemon/device/cpu/onednn.h"
 #include "daemon/ops/attention/attention.h"
 #include "daemon/ops/attention/attention_tiles_cpu.h"
@@ -374,21 +375,24 @@ Bf16AttentionTiles Bf16Tiles() { return {SelectBf16TileMath(DetectCpuBf16())}; }
 
 }  // namespace
 
-KernelResult MakeAttentionCpu(const KernelRequest& request) {
+KernelResult MakeAttentionCpu(const KernelRequest& request, const CpuEnvironment& environment) {
   const auto& options = static_cast<const Attention&>(request.function).options();
   const Sizes z = MakeSizes(options, request.outputs[0], request.inputs[0]);
-  return options.round_to_bf16 ? MakeForward(request, z, Bf16Tiles())
-                               : MakeForward(request, z, F32AttentionTiles());
+  if (options.round_to_bf16) return MakeForward(request, z, Bf16Tiles());
+  return environment.context.f64_sums() ? MakeForward(request, z, F64SumsAttentionTiles())
+                                        : MakeForward(request, z, F32AttentionTiles());
 }
 
-KernelResult MakeAttentionGradientCpu(const KernelRequest& request) {
+KernelResult MakeAttentionGradientCpu(const KernelRequest& request,
+                                      const CpuEnvironment& environment) {
   const auto& options = static_cast<const AttentionGradient&>(request.function).options();
   const Sizes z = MakeSizes(options, request.inputs[0], request.inputs[3]);
   const auto make = [&](const auto& tiles) {
     return request.outputs[0].dtype == DType::kBF16 ? MakeBackward<Bf16>(request, z, tiles)
                                                     : MakeBackward<float>(request, z, tiles);
   };
-  return options.round_to_bf16 ? make(Bf16Tiles()) : make(F32AttentionTiles());
+  if (options.round_to_bf16) return make(Bf16Tiles());
+  return environment.context.f64_sums() ? make(F64SumsAttentionTiles()) : make(F32AttentionTiles());
 }
 
 }  // namespace gaccd

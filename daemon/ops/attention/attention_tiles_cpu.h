@@ -1,5 +1,5 @@
 // Operands of attention on the CPU, packed for the products of tile_product_cpu.h: f32 unchanged,
-// or rounded to bf16 as pairs.
+// with f32 or f64 sums, or rounded to bf16 as pairs.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ struct AttentionMatrix {
   std::int64_t columns;
 };
 
-// Both kinds have
+// All kinds have
 //   Word, Words(n)       an element of an operand; the number of them for n values of k
 //   PackRows(m, to)      [rows, Words(columns)]: m as the left operand of a product over columns
 //   PackColumns(m, to)   [Words(rows), columns]: m as an operand of a product over rows
@@ -59,6 +59,14 @@ struct F32AttentionTiles {
                       std::int64_t c_step, std::int64_t m, std::int64_t n, std::int64_t k,
                       bool add) {
     TileProduct(a, b, b_step, c, c_step, m, n, k, add);
+  }
+};
+
+struct F64SumsAttentionTiles : F32AttentionTiles {
+  static void Product(const TileOperand& a, const float* b, std::int64_t b_step, float* c,
+                      std::int64_t c_step, std::int64_t m, std::int64_t n, std::int64_t k,
+                      bool add) {
+    F64TileProduct(a, b, b_step, c, c_step, m, n, k, add);
   }
 };
 

@@ -1,12 +1,13 @@
 // Convolutions by oneDNN, or as oneDNN products of columns (device/cpu/im2col.h) or after a
 // Winograd transformation (device/cpu/winograd.h). Two cases do not call oneDNN's convolution
 // directly: 0 images, whose results are empty or 0, and 1 x 1 kernels with a stride, which first
-// gather the values that they read.
+// gather the values that they read. With f64 sums all are by F64Convolution.
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "daemon/device/cpu/convolution.h"
+#include "daemon/device/cpu/f64_convolution.h"
 #include "daemon/device/cpu/im2col.h"
 #include "daemon/device/cpu/winograd.h"
 #include "daemon/ops/call_kernel.h"
@@ -60,8 +61,8 @@ struct Grid {
   }
 };
 
-// Prepared: Convolution, or a class of im2col.h or winograd.h. Its first operand is x or dx: the
-// node's operand, or the values gathered by a Grid at the start of the scratch.
+// Prepared: Convolution, F64Convolution, or a class of im2col.h or winograd.h. Its first operand is
+// x or dx: the node's operand, or the values gathered by a Grid at the start of the scratch.
 template <typename Prepared>
 class ConvolutionKernel : public Kernel {
  public:
@@ -141,6 +142,10 @@ KernelResult MakeConvolution(const KernelRequest& request, const CpuEnvironment&
                        .dilation = options.dilation,
                        .bias = request.inputs.size() == 3,
                        .bf16 = request.inputs[0].dtype == DType::kBF16};
+  CpuContext& context = environment.context;
+  if (context.f64_sums()) {
+    return MakeKernel(kind, Result<F64Convolution>(F64Convolution(kind, spec)), spec.bias);
+  }
   std::optional<Grid> grid;
   const bool is_point = spec.kernel == ImagePair{1, 1} && spec.padding == ImagePair{0, 0};
   if (is_point && spec.stride != ImagePair{1, 1}) {
@@ -154,7 +159,6 @@ KernelResult MakeConvolution(const KernelRequest& request, const CpuEnvironment&
   }
   const float* const parameter =
       kind == ConvolutionKind::kWeightGradient ? nullptr : request.parameters[1];
-  CpuContext& context = environment.context;
   if (Im2colSuits(kind, spec)) {
     if (kind == ConvolutionKind::kWeightGradient) {
       return MakeKernel(kind, Im2colWeightGradient::Prepare(context, spec), spec.bias, grid);

@@ -18,6 +18,8 @@
 #include <span>
 #include <vector>
 
+#include "daemon/ops/product/tile_product_cpu.h"
+
 namespace gaccd {
 
 // The rows of the whole effective batch in sample order, and the range of own samples.
@@ -41,7 +43,8 @@ class InfoNce {
  public:
   static constexpr std::int64_t kBlock = 1024;
 
-  explicit InfoNce(std::int64_t width);
+  // f64_sums: products sum in f64.
+  explicit InfoNce(std::int64_t width, bool f64_sums = false);
 
   // own_sums [own, 2]: A_i and B_i of the own samples.
   void LogSums(const ContrastiveRows& batch, std::span<double> own_sums);
@@ -74,6 +77,7 @@ class InfoNce {
                                std::span<float> gradients);
 
   std::int64_t width_;
+  decltype(&TileProduct) multiply_;
   std::vector<float> queries_;    // [width, kTile]: transposed
   std::vector<float> cosines_;    // [kBlock, kTile], then w_ij
   std::vector<float> product_;    // [kTile, width]

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "daemon/ops/loss/info_nce.h"
-#include "daemon/ops/product/tile_product_cpu.h"
 
 namespace gaccd {
 namespace {
@@ -15,8 +14,9 @@ std::size_t Size(std::int64_t elements) { return static_cast<std::size_t>(elemen
 
 }  // namespace
 
-InfoNce::InfoNce(std::int64_t width)
+InfoNce::InfoNce(std::int64_t width, bool f64_sums)
     : width_(width),
+      multiply_(f64_sums ? &F64TileProduct : &TileProduct),
       queries_(Size(width * kTile)),
       cosines_(Size(kBlock * kTile)),
       product_(Size(kTile * width)),
@@ -42,8 +42,8 @@ void InfoNce::CopyQueries(const ContrastiveRows& batch, const Direction& directi
 void InfoNce::ComputeCosines(const ContrastiveRows& batch, const Direction& direction,
                              std::int64_t key, std::int64_t keys) {
   const float* rows = batch.rows.data() + key * 2 * width_ + direction.keys;
-  TileProduct({rows, 2 * width_, 1}, queries_.data(), kTile, cosines_.data(), kTile, keys, kTile,
-              width_, /*add=*/false);
+  multiply_({rows, 2 * width_, 1}, queries_.data(), kTile, cosines_.data(), kTile, keys, kTile,
+            width_, /*add=*/false);
 }
 
 void InfoNce::ComputeLogSums(const ContrastiveRows& batch, const Direction& direction,
@@ -98,8 +98,8 @@ ContrastiveSums InfoNce::AddGradients(const ContrastiveRows& batch, const Direct
         cosine = static_cast<float>(w);
       }
     }
-    TileProduct({cosines_.data(), 1, kTile}, batch.rows.data() + key * 2 * width_ + direction.keys,
-                2 * width_, product_.data(), width_, tile.queries, width_, keys, /*add=*/false);
+    multiply_({cosines_.data(), 1, kTile}, batch.rows.data() + key * 2 * width_ + direction.keys,
+              2 * width_, product_.data(), width_, tile.queries, width_, keys, /*add=*/false);
     for (std::int64_t i = 0; i < tile.queries * width_; ++i) {
       gradient_[Size(i)] += double{product_[Size(i)]};
     }

@@ -108,8 +108,8 @@ class LinearWeightBiasGradient : public Function {
 // linear_weight_gradient(dy, x) or (x, dy), bias_gradient(dy) -> one product with column sums.
 void FuseLinearGradients(Fuser& fuser);
 
-CpuMakeIn MakeLinearCpu, MakeLinearInputGradientCpu, MakeLinearWeightGradientCpu;
-CpuMake MakeBiasGradientCpu;
+CpuMakeIn MakeLinearCpu, MakeLinearInputGradientCpu, MakeLinearWeightGradientCpu,
+    MakeBiasGradientCpu;
 CudaMake MakeLinearCuda, MakeLinearInputGradientCuda, MakeLinearWeightGradientCuda,
     MakeBiasGradientCuda, MakeLinearWeightBiasGradientCuda;
 inline constexpr FunctionRow kLinearRows[] = {

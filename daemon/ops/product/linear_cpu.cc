@@ -80,16 +80,16 @@ class WeightGradientKernel : public Kernel {
 // Sums blocks of rows and then the blocks, a tile of columns at a time: rounding errors grow with
 // the longest chain of additions, which is 16 + rows / 16 instead of `rows`. Sequential addition of
 // 3072 rows had an error of 1e-6 of the norm, several times that of the products.
-template <typename T>
+template <typename Sum, typename T>
 GACCD_SIMD_CLONES void SumRows(const T* dy, std::int64_t rows, std::int64_t columns,
                                bool accumulate, float* db) {
   constexpr std::int64_t kTile = 256;
   constexpr std::int64_t kBlock = 16;
   for (std::int64_t tile = 0; tile < columns; tile += kTile) {
     const std::int64_t width = std::min(kTile, columns - tile);
-    float total[kTile] = {};
+    Sum total[kTile] = {};
     for (std::int64_t begin = 0; begin < rows; begin += kBlock) {
-      float block[kTile] = {};
+      Sum block[kTile] = {};
       for (std::int64_t m = begin; m < std::min(begin + kBlock, rows); ++m) {
         const T* row = dy + m * columns + tile;
         for (std::int64_t n = 0; n < width; ++n) block[n] += ToFloat(row[n]);
@@ -97,7 +97,7 @@ GACCD_SIMD_CLONES void SumRows(const T* dy, std::int64_t rows, std::int64_t colu
       for (std::int64_t n = 0; n < width; ++n) total[n] += block[n];
     }
     for (std::int64_t n = 0; n < width; ++n) {
-      db[tile + n] = accumulate ? db[tile + n] + total[n] : total[n];
+      db[tile + n] = static_cast<float>(accumulate ? db[tile + n] + total[n] : total[n]);
     }
   }
 }
@@ -155,7 +155,7 @@ KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request,
   const bool bf16 = request.inputs[0].dtype == DType::kBF16;
   // A product with one row or column adds the rows one after another, in all micro-steps.
   const bool blocked = a[1] > 1 && b[1] > 1;
-  if (!bf16 && blocked && a[0] >= kUnpreparedFromRows &&
+  if (!bf16 && !environment.context.f64_sums() && blocked && a[0] >= kUnpreparedFromRows &&
       a[0] * a[1] * b[1] >= kUnpreparedFromProduct) {
     GACCD_RETURN_IF_ERROR(PrepareTransposedProducts());
     return MakeCall(request, [=](const CallKernel::Call& c) {
@@ -170,15 +170,20 @@ KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request,
   return MakeKernel<WeightGradientKernel>(std::move(overwrite), std::move(add));
 }
 
-KernelResult MakeBiasGradientCpu(const KernelRequest& request) {
+KernelResult MakeBiasGradientCpu(const KernelRequest& request, const CpuEnvironment& environment) {
   const std::int64_t columns = request.outputs[0].shape[0];
   const std::int64_t rows = columns > 0 ? Elements(request.inputs[0].shape) / columns : 0;
   const bool bf16 = request.inputs[0].dtype == DType::kBF16;
+  const bool f64 = environment.context.f64_sums();
   return MakeCall(request, [=](const CallKernel::Call& c) {
-    const auto run = [&](const auto* values) {
-      SumRows(values, rows, columns, c.add[0], c.out<float>(0));
-    };
-    bf16 ? run(c.in<Bf16>(0)) : run(c.in<float>(0));
+    float* const db = c.out<float>(0);
+    if (bf16) {
+      SumRows<float>(c.in<Bf16>(0), rows, columns, c.add[0], db);
+    } else if (f64) {
+      SumRows<double>(c.in<float>(0), rows, columns, c.add[0], db);
+    } else {
+      SumRows<float>(c.in<float>(0), rows, columns, c.add[0], db);
+    }
     return Status::Ok();
   });
 }

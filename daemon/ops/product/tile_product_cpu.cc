@@ -1,5 +1,6 @@
 #include "daemon/ops/product/tile_product_cpu.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "collectives/base/simd.h"
@@ -74,6 +75,25 @@ void TileProduct(const TileOperand& a, const float* b, std::int64_t b_step, floa
     TileProductLoop<F32Arithmetic<TileFloats>>(a, b, b_step, c, c_step, m, n, k, add);
   } else {
     TileProductLoop<F32Arithmetic<HalfTileFloats>>(a, b, b_step, c, c_step, m, n, k, add);
+  }
+}
+
+GACCD_SIMD_CLONES
+void F64TileProduct(const TileOperand& a, const float* b, std::int64_t b_step, float* c,
+                    std::int64_t c_step, std::int64_t m, std::int64_t n, std::int64_t k, bool add) {
+  for (std::int64_t r = 0; r < m; ++r) {
+    for (std::int64_t first = 0; first < n; first += kTileColumns) {
+      const std::int64_t columns = std::min(kTileColumns, n - first);
+      float* const to = c + r * c_step + first;
+      double sums[kTileColumns] = {};
+      if (add) std::copy_n(to, columns, sums);
+      for (std::int64_t i = 0; i < k; ++i) {
+        const double factor = a.data[r * a.row_step + i * a.k_step];
+        const float* const row = b + i * b_step + first;
+        for (std::int64_t j = 0; j < columns; ++j) sums[j] += factor * row[j];
+      }
+      for (std::int64_t j = 0; j < columns; ++j) to[j] = static_cast<float>(sums[j]);
+    }
   }
 }
 

@@ -25,6 +25,10 @@ inline constexpr std::int64_t kTileColumns = 16;
 void TileProduct(const TileOperand& a, const float* b, std::int64_t b_step, float* c,
                  std::int64_t c_step, std::int64_t m, std::int64_t n, std::int64_t k, bool add);
 
+// The same with f64 sums, rounded once at the end.
+void F64TileProduct(const TileOperand& a, const float* b, std::int64_t b_step, float* c,
+                    std::int64_t c_step, std::int64_t m, std::int64_t n, std::int64_t k, bool add);
+
 // Two consecutive bf16 values in k, the first one in the lower half.
 using Bf16Pair = std::uint32_t;
 

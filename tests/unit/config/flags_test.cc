@@ -461,7 +461,8 @@ TEST(FlagsTest, QuotesWrongValues) {
   EXPECT_EQ(UsageError({"--lr-rule=x"}), "--lr-rule=x: must be one of none, linear, sqrt");
   EXPECT_EQ(UsageError({"--last-cycle=x"}), "--last-cycle=x: must be one of update, carry, drop");
   EXPECT_EQ(UsageError({"--device=gpu"}), "--device=gpu: must be one of auto, cpu, cuda");
-  EXPECT_EQ(UsageError({"--precision=f16"}), "--precision=f16: must be one of f32, bf16, fp16");
+  EXPECT_EQ(UsageError({"--precision=f16"}),
+            "--precision=f16: must be one of f32, bf16, fp16, f64-sums");
   EXPECT_EQ(UsageError({"--tf32=maybe"}), "--tf32=maybe: must be true or false");
   EXPECT_EQ(UsageError({"--format=xml"}),
             "--format=xml: must be one of text, json, txtpb, csv, chrome-trace, otlp-json, "

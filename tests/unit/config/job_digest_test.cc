@@ -40,6 +40,10 @@ TEST(JobTextTest, LossScaleOfFp16) {
               HasSubstr("loss_scale.growth_interval: must be at least 1, found 0"));
   EXPECT_THAT(Error(StrCat(kMinimal, "precision: FP16 device: CPU")),
               HasSubstr("precision: only GPUs compute in fp16, expected f32 or bf16, found fp16"));
+  EXPECT_THAT(
+      Error(StrCat(kMinimal, "precision: F64_SUMS device: CUDA")),
+      HasSubstr("precision: only CPUs sum in f64, expected f32, bf16 or fp16, found f64-sums, "
+                "and device is cuda"));
 }
 
 TEST(JobOverlayTest, FlagsOverrideJob) {
@@ -354,6 +358,7 @@ constexpr FieldChange kChanges[] = {
     {kFull, "log_every: 7", "log_every: 8"},
     {kFull, "device: CUDA", "device: AUTO"},
     {kFull, "precision: BF16", "precision: F32"},
+    {kMinimal, "optimizer {", "precision: F64_SUMS optimizer {"},
     {kFull, "tf32: true", "tf32: false"},
     {kFull, "deterministic: true", "deterministic: false"},
     {kMinimal, "samples: 4096", "samples: 4095"},

@@ -202,7 +202,7 @@ TEST(JobTextTest, NamesMissingQuotesAndBraces) {
 
 TEST(JobTextTest, NamesWhatIsExpectedInPlaceOfWhatIsFound) {
   constexpr std::pair<std::string_view, std::string_view> kCases[] = {
-      {"precision: bf16", "precision: expected one of F32, BF16, FP16, found bf16"},
+      {"precision: bf16", "precision: expected one of F32, BF16, FP16, F64_SUMS, found bf16"},
       {"batch { last_cycle: drop }", "last_cycle: expected one of UPDATE, CARRY, DROP, found drop"},
       {"tf32: yes", "tf32: expected true or false, found yes"},
       {"optimizer { sgd {} adamw {} }", "expected one of sgd and adamw, found both"},

@@ -1,11 +1,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
 #include <limits>
 #include <vector>
 
+#include "collectives/base/strings.h"
 #include "daemon/device/cpu/cpu_context.h"
 #include "daemon/device/cpu/matmul.h"
+#include "tests/support/graph_bench.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd {
@@ -47,6 +51,44 @@ TEST(TransposedProductTest, OverwritesThenAdds) {
         }
         ASSERT_EQ(c[static_cast<std::size_t>(i * n + j)], static_cast<float>(times) * sum)
             << "[" << i << ", " << j << "], product " << times;
+      }
+    }
+  }
+}
+
+// Sizes beyond a block of rows, columns and depth, and odd ones. The sum in another order may be
+// rounded to the neighbour.
+TEST(MatmulTest, F64SumsAreRoundedOnce) {
+  const auto context = ValueOrThrow(CpuContext::Create(/*f64_sums=*/true));
+  for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{67, 131, 321}, {1, 1, 1}, {3, 5, 0}}) {
+    const auto size = [](std::int64_t elements) { return static_cast<std::size_t>(elements); };
+    const std::vector<float> a = RandomValues(1, size(m * k));
+    const std::vector<float> b = RandomValues(2, size(k * n));
+    const std::vector<float> bias = RandomValues(3, size(n));
+    for (int options = 0; options < 32; ++options) {
+      const bool packed = (options & 16) != 0;
+      const MatmulSpec spec{.m = m,
+                            .n = n,
+                            .k = k,
+                            .transpose_a = (options & 1) != 0,
+                            .transpose_b = (options & 2) != 0,
+                            .bias = (options & 4) != 0,
+                            .accumulate = (options & 8) != 0,
+                            .packed_b = packed ? b.data() : nullptr};
+      SCOPED_TRACE(StrCat(m, " x ", n, " x ", k, ", options ", options));
+      Matmul matmul = ValueOrThrow(Matmul::Prepare(*context, spec));
+      std::vector<double> scratch(size(matmul.scratch_bytes()) / sizeof(double));
+      std::vector<float> c(size(m * n),
+                           spec.accumulate ? 2.0F : std::numeric_limits<float>::quiet_NaN());
+      matmul.Bind(a.data(), packed ? nullptr : b.data(), bias.data(), c.data(), scratch.data());
+      ASSERT_OK(matmul.Run());
+      for (std::int64_t i = 0; i < m * n; ++i) {
+        double sum = (spec.bias ? bias[size(i % n)] : 0.0) + (spec.accumulate ? 2.0 : 0.0);
+        for (std::int64_t l = 0; l < k; ++l) {
+          sum += double{a[size(spec.transpose_a ? l * m + i / n : i / n * k + l)]} *
+                 double{b[size(spec.transpose_b ? i % n * k + l : l * n + i % n)]};
+        }
+        ASSERT_NEAR(c[size(i)], sum, std::abs(sum) * 6e-8 + 1e-15) << i;
       }
     }
   }

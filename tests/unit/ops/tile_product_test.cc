@@ -80,6 +80,10 @@ TEST(TileProductTest, EqualsTheSums) {
       const auto b = RandomValues(2, static_cast<std::size_t>(kDepth * n));
       std::vector<float> c(static_cast<std::size_t>(m * n), 3.0F);
       TileProduct({a.data(), 1, m}, b.data(), n, c.data(), n, m, n, kDepth, /*add=*/true);
+      std::vector<float> exact(c.size(), 3.0F);
+      F64TileProduct({a.data(), 1, m}, b.data(), n, exact.data(), n, m, n, kDepth, /*add=*/true);
+      std::vector<float> alone(c.size(), 3.0F);
+      F64TileProduct({a.data(), 1, m}, b.data(), n, alone.data(), n, m, n, kDepth, /*add=*/false);
       for (std::int64_t at = 0; at < m * n; ++at) {
         double sum = 3;
         for (std::int64_t i = 0; i < kDepth; ++i) {
@@ -87,6 +91,8 @@ TEST(TileProductTest, EqualsTheSums) {
                  double{b[static_cast<std::size_t>(i * n + at % n)]};
         }
         EXPECT_NEAR(c[static_cast<std::size_t>(at)], sum, 1e-5) << m << " x " << n << ": " << at;
+        EXPECT_EQ(exact[static_cast<std::size_t>(at)], static_cast<float>(sum)) << m << " x " << n;
+        EXPECT_NEAR(alone[static_cast<std::size_t>(at)], sum - 3, 3e-7) << m << " x " << n;
       }
     }
   }
