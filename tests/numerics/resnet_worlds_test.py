@@ -3,7 +3,7 @@ resnet_worlds_test.py GACCD [RANKS..]
 
 1 to 7 ranks with unequal loads, one of them without samples, in micro-batches of 1, 4, 7 and 13: the gradient of the
 first update, and weights, running statistics and losses of 10 updates, with `precision: F64_SUMS` to 1e-6 of their
-norms. In f32 both gaccd and PyTorch are 2 to 4e-6 off. Needs a Python with torch, torchvision and safetensors:
+norms. In f32 the gradients of both gaccd and PyTorch are 2 to 4e-6 off. Needs a Python with torch, torchvision and safetensors:
 sys.executable, or the one that GACCD_EXPORT_PYTHON names; else it is skipped: exit code 77.
 """
 import copy
@@ -17,8 +17,8 @@ from pathlib import Path
 
 SKIPPED = 77
 SIDE, CLASSES, TARGET, UPDATES = 64, 10, 13, 10
-MOST = 1e-6
-RATE = 1e-4
+MOST, OF_CHANGE = 1e-6, 1e-3  # the latter of what 10 updates add to the weights
+RATE = 1e-5  # with larger ones, rounding takes inputs of a ReLU over 0, each of which is 1 % of a gradient
 FAR = 1e4  # a rate with which an update leaves little but the gradient in the weights
 JOB = """name: "resnet"
 model {{ resnet {{ depth: 18 classes: {classes} }} loss {{ softmax_cross_entropy {{}} }} }}
@@ -34,12 +34,13 @@ WORLDS = [(1, TARGET), (2, TARGET), (3, TARGET), (4, TARGET), (5, TARGET), (6, T
 
 def relative(found, expected):
     """|found - expected| / |expected| of all tensors together."""
-    squares = sum(float((found[name].double() - value).norm()) ** 2 for name, value in expected.items())
-    return (squares / sum(float(value.norm()) ** 2 for value in expected.values())) ** 0.5
+    squares = sum(float((found[name].double() - value).norm() ** 2) for name, value in expected.items())
+    return (squares / sum(float(value.norm() ** 2) for value in expected.values())) ** 0.5
 
 
 class Reference:
-    """PyTorch in double precision: what an update with `target` samples each leaves."""
+    """PyTorch in double precision, with updates of `target` samples. Weights are those of float32 after every update, as
+    they are stored: of the weights of a batch norm, which are about 1, this rounds away a tenth of what 10 updates add."""
 
     def __init__(self, model, images, labels, target):
         model = copy.deepcopy(model).double().train()
@@ -53,6 +54,9 @@ class Reference:
             if update == 0:
                 self.gradient = {name: one.grad.clone() for name, one in model.named_parameters()}
             optimizer.step()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.copy_(parameter.float())
             self.losses.append(loss.item())
         self.weights = {name: one.detach() for name, one in model.named_parameters()}
         self.statistics = {name: one for name, one in model.named_buffers() if one.is_floating_point()}
@@ -91,7 +95,7 @@ class ResnetWorldsTest(unittest.TestCase):
     def compare(self, ranks, target, micro, precision):
         """The largest of the differences."""
         reference, values = self.references[target], {"target": target, "micro": micro, "precision": precision}
-        start = {name: one.double() for name, one in self.model.named_parameters()}
+        start = {name: one.detach().double() for name, one in self.model.named_parameters()}
         moved, _ = self.train(ranks, rate=FAR, updates=1, **values)
         gradient = {name: (one - moved[name].double()) / FAR for name, one in start.items()}
         trained, losses = self.train(ranks, rate=RATE, updates=UPDATES, **values)
@@ -113,7 +117,7 @@ class ResnetWorldsTest(unittest.TestCase):
             for micro in (1, 4, 7, 13):
                 with self.subTest(ranks=ranks, micro=micro):
                     found = self.compare(ranks, target, micro, "F64_SUMS")
-                    found.pop("change of weights")  # f32 weights round what 10 updates add to them
+                    self.assertLessEqual(found.pop("change of weights"), OF_CHANGE)
                     self.assertLessEqual(max(found.values()), MOST)
 
     def test_f32_is_worse(self):
