@@ -8,14 +8,14 @@ sys.executable, or the one that GACCD_EXPORT_PYTHON names; else it is skipped: e
 """
 import copy
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-SKIPPED = 77
+from exporter import SKIPPED, open_exporter
+
 SIDE, CLASSES, TARGET, UPDATES = 64, 10, 13, 10
 MOST, OF_CHANGE = 1e-6, 1e-3  # the latter of what 10 updates add to the weights
 RATE = 1e-5  # with larger ones, rounding takes inputs of a ReLU over 0, each of which is 1 % of a gradient
@@ -126,18 +126,14 @@ class ResnetWorldsTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    own = os.environ.get("GACCD_EXPORT_PYTHON")
-    if own and "GACCD_RESNET_WORLDS" not in os.environ:
-        os.environ["GACCD_RESNET_WORLDS"] = "1"
-        os.execv(own, [own, "-B", *sys.argv])
+    open_exporter(__doc__)
+    import numpy
+    import safetensors.torch
+    import torch
     try:
-        import numpy
-        import safetensors.torch
-        import torch
         import torchvision
-    except ImportError as missing:
-        print(f"skipped: {missing}; {__doc__}")
+    except ImportError:
+        print("skipped: torchvision is not installed")
         sys.exit(SKIPPED)
-    torch.set_num_threads(1)
     GACCD, *RANKS = sys.argv[1:]
     unittest.main(argv=sys.argv[:1])

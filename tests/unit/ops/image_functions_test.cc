@@ -144,6 +144,15 @@ class ConvBench {
     }
   }
 
+  // Another run without `first` doubles the gradient of the weight.
+  void ExpectAddsToGradient(double allowed) {
+    const std::vector<float> once(bench.gradient("weight").begin(), bench.gradient("weight").end());
+    bench.Run(/*first=*/false);
+    std::vector<float> twice;
+    for (const float value : once) twice.push_back(2 * value);
+    EXPECT_LT(RelativeError(bench.gradient("weight"), twice), allowed);
+  }
+
   // What y is, and what the gradients are for the y that was found. dy is rounded with bf16.
   void Expect(double allowed, bool bf16 = false, double allowed_of_y = 1e-6) {
     const std::span<const float> x = bench.parameter("x");
@@ -202,12 +211,7 @@ TEST_P(ConvolutionTest, EqualsLoopWithF64Sums) {
   ConvBench conv(GetParam(), Products::kF64Sums);
   conv.bench.Run();
   conv.Expect(2e-7, /*bf16=*/false, 1e-9);
-  const std::vector<float> once(conv.bench.gradient("weight").begin(),
-                                conv.bench.gradient("weight").end());
-  conv.bench.Run(/*first=*/false);
-  std::vector<float> twice;
-  for (const float value : once) twice.push_back(2 * value);
-  EXPECT_LT(RelativeError(conv.bench.gradient("weight"), twice), 1e-7);
+  conv.ExpectAddsToGradient(1e-7);
 }
 
 // Products of rounded values, summed in f32. A dy at a tie of roundings may be rounded otherwise.
@@ -217,12 +221,7 @@ TEST_P(ConvolutionTest, EqualsLoopInBf16) {
     ConvBench conv(GetParam(), Products::kBf16, computed);
     conv.bench.Run();
     conv.Expect(5e-4, /*bf16=*/true);
-    const std::vector<float> once(conv.bench.gradient("weight").begin(),
-                                  conv.bench.gradient("weight").end());
-    conv.bench.Run(/*first=*/false);
-    std::vector<float> twice;
-    for (const float value : once) twice.push_back(2 * value);
-    EXPECT_LT(RelativeError(conv.bench.gradient("weight"), twice), 1e-6);
+    conv.ExpectAddsToGradient(1e-6);
   }
 }
 
