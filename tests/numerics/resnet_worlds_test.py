@@ -18,7 +18,7 @@ from exporter import SKIPPED, open_exporter
 
 SIDE, CLASSES, TARGET, UPDATES = 64, 10, 13, 10
 MOST, OF_CHANGE = 1e-6, 1e-3  # the latter of what 10 updates add to the weights
-RATE = 1e-5  # with larger ones, rounding takes inputs of a ReLU over 0, each of which is 1 % of a gradient
+RATE = 1e-5  # with larger ones, rounding takes inputs of a ReLU over 0, each of which is up to 1 % of a gradient
 FAR = 1e4  # a rate with which an update leaves little but the gradient in the weights
 JOB = """name: "resnet"
 model {{ resnet {{ depth: 18 classes: {classes} }} loss {{ softmax_cross_entropy {{}} }} }}
@@ -40,7 +40,8 @@ def relative(found, expected):
 
 class Reference:
     """PyTorch in double precision, with updates of `target` samples. Weights are those of float32 after every update, as
-    they are stored: of the weights of a batch norm, which are about 1, this rounds away a tenth of what 10 updates add."""
+    they are stored: of the weights of a batch norm, which are about 1, this rounds away a tenth or more of what 10 updates
+    add."""
 
     def __init__(self, model, images, labels, target):
         model = copy.deepcopy(model).double().train()

@@ -165,7 +165,6 @@ TEST(GraphNetworkTest, RefusalsNameNodeAndLine) {
          "expected [samples, heads, length, width] and a mask [samples, length]");
 }
 
-// What a graph gives out is copied from the value that it is a part of.
 // 100 bytes of a file would take 64 MB each.
 TEST(GraphNetworkTest, ConstantsOfOneValueAreLimited) {
   std::string text = "version: 1\n";
@@ -176,6 +175,7 @@ TEST(GraphNetworkTest, ConstantsOfOneValueAreLimited) {
               IsError(ErrorKind::kConfig, "'constant:4': expected at most 67108864 values"));
 }
 
+// What a graph gives out is copied from the value that it is a part of.
 TEST(GraphNetworkTest, PartMayBeOutput) {
   const auto with = [](std::string_view last) {
     std::string text = With("size: 4 size: 6", "size: 9 size: 6");

@@ -206,7 +206,7 @@ TEST_P(ConvolutionTest, EqualsLoop) {
   }
 }
 
-// Sums in f32 of more than a few products are off by 3e-8 or more. What is left: dy, and the bias.
+// Sums in f32 of more than a few products are off by 3e-8 or more. Gradients differ by the rounding of dy.
 TEST_P(ConvolutionTest, EqualsLoopWithF64Sums) {
   ConvBench conv(GetParam(), Products::kF64Sums);
   conv.bench.Run();
