@@ -206,7 +206,8 @@ TEST_P(ConvolutionTest, EqualsLoop) {
   }
 }
 
-// Sums in f32 of more than a few products are off by 3e-8 or more. Gradients differ by the rounding of dy.
+// Sums in f32 of more than a few products are off by 3e-8 or more. Gradients differ by the rounding
+// of dy.
 TEST_P(ConvolutionTest, EqualsLoopWithF64Sums) {
   ConvBench conv(GetParam(), Products::kF64Sums);
   conv.bench.Run();
