@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/standin/fatal.h"
+#include "tests/standin/unchecked.h"
 
 #if !defined(__x86_64__)
 #include <ucontext.h>
@@ -104,7 +105,7 @@ void* FirstFrame(std::byte* stack, std::size_t bytes, void (*start)()) {
   for (int saved = 0; saved < 6; ++saved) *--top = nullptr;
   return top;
 }
-void Jump(void** save, void* load) { gaccd_standin_switch(save, load); }
+GACCD_UNCHECKED void Jump(void** save, void* load) { gaccd_standin_switch(save, load); }
 }  // namespace
 #else
 namespace {
@@ -135,13 +136,13 @@ Fiber::~Fiber() {
   if (mapping_ != nullptr) AllStacks().Give(mapping_);
 }
 
-void Fiber::Start() {
+GACCD_UNCHECKED void Fiber::Start() {
   Fiber* self = starting;
   self->entry_(self->argument_);
   Fatal("a fiber returned");
 }
 
-void Fiber::Switch(Fiber& from, Fiber& to) {
+GACCD_UNCHECKED void Fiber::Switch(Fiber& from, Fiber& to) {
   starting = &to;
   Jump(&from.stack_pointer_, to.stack_pointer_);
 }

@@ -15,13 +15,6 @@ namespace {
 using standin::Fatal;
 using standin::Fiber;
 
-// What every barrier of every thread runs: the sanitizers check the kernels.
-#if defined(GACCD_SANITIZED)
-#define GACCD_UNCHECKED __attribute__((no_sanitize("thread", "address", "undefined")))
-#else
-#define GACCD_UNCHECKED
-#endif
-
 constexpr unsigned kMaxThreads = 1024;
 constexpr unsigned kWarp = 32;
 
@@ -30,19 +23,19 @@ enum class State { kNotStarted, kReady, kAtWarp, kAtBlock, kDone };
 struct Thread {
   State state = State::kNotStarted;
   Fiber* fiber = nullptr;  // the one it waits on
-  std::source_location where;
+  Where where;
 };
 
 struct Warp {
   unsigned arrived = 0;
   unsigned met = 0;  // how often all have met; its parity says which values are being brought
   WarpOp op = WarpOp::kShuffle;
-  std::source_location where;
+  Where where;
   // A lane can bring its next value only after all have brought this one, so two rows suffice.
   std::uint64_t values[2][kWarp];
 };
 
-std::string At(std::source_location where) { return StrCat(where.file_name(), ":", where.line()); }
+std::string At(Where where) { return StrCat(where.file, ":", where.line); }
 
 const char* OpName(WarpOp op) {
   switch (op) {
@@ -59,33 +52,33 @@ const char* OpName(WarpOp op) {
 class BlockRunner {
  public:
   void Run(const std::function<void()>& kernel, unsigned threads, const char* what, bool backwards);
-  void MeetBlock(std::source_location where);
-  const std::uint64_t* MeetWarp(WarpOp op, unsigned mask, std::uint64_t value,
-                                std::source_location where);
+  void MeetBlock(Where where);
+  const std::uint64_t* MeetWarp(WarpOp op, unsigned mask, std::uint64_t value, Where where);
   void Fence();
-  void CountBlock(bool is_last, std::source_location where);
-  [[noreturn]] void Stop(const std::string& why, std::source_location where);
+  void CountBlock(bool is_last, Where where);
+  [[noreturn]] void Stop(const std::string& why, Where where);
   [[nodiscard]] GACCD_UNCHECKED bool running() const { return kernel_ != nullptr; }
 
  private:
   static void FiberMain(void* runner);
   void StartThreads();
-  void Wait(State state, std::source_location where);
+  void Wait(State state, Where where);
   // The others of [first, first + count) have met this thread.
   void Wake(unsigned first, unsigned count);
   // What runs next: a fiber for threads that have not started, one that is ready, or main_.
   Fiber& Next();
   void AddFiber();
   [[noreturn]] void ReportStuck();
-  [[noreturn]] void StopAtBlock(std::source_location where);
-  [[noreturn]] void StopAtMask(WarpOp op, unsigned mask, std::source_location where);
-  [[noreturn]] void StopAtWarp(WarpOp op, std::source_location where);
+  [[noreturn]] void StopAtBlock(Where where);
+  [[noreturn]] void StopAtMask(WarpOp op, unsigned mask, Where where);
+  [[noreturn]] void StopAtWarp(WarpOp op, Where where);
 
   Fiber main_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
-  std::vector<Fiber*> idle_;
   Fiber* running_ = nullptr;
-  // Not std::array, whose functions are checked.
+  // Not std::array nor std::vector, whose functions are checked.
+  Fiber* idle_[kMaxThreads];
+  unsigned idle_count_ = 0;
   Thread thread_[kMaxThreads];
   unsigned ready_[kMaxThreads] = {};  // threads, a ring: the first of ready_count_
   unsigned first_ready_ = 0;
@@ -97,10 +90,10 @@ class BlockRunner {
   unsigned started_ = 0;
   unsigned done_ = 0;
   unsigned at_block_ = 0;
-  std::source_location block_where_;  // of the first that arrived
-  unsigned fenced_ = kMaxThreads;     // the thread that fenced last, if it met nobody since
-  unsigned fences_missing_ = 0;       // of threads of the last block
-  std::source_location count_where_;
+  Where block_where_;              // of the first that arrived
+  unsigned fenced_ = kMaxThreads;  // the thread that fenced last, if it met nobody since
+  unsigned fences_missing_ = 0;    // of threads of the last block
+  Where count_where_;
   bool backwards_ = false;
 };
 
@@ -114,7 +107,7 @@ GACCD_UNCHECKED void BlockRunner::FiberMain(void* runner) {
   for (;;) {
     self->StartThreads();
     Fiber* me = self->running_;
-    self->idle_.push_back(me);
+    self->idle_[self->idle_count_++] = me;
     Fiber::Switch(*me, self->Next());
   }
 }
@@ -129,7 +122,7 @@ GACCD_UNCHECKED void BlockRunner::StartThreads() {
   }
 }
 
-GACCD_UNCHECKED void BlockRunner::Wait(State state, std::source_location where) {
+GACCD_UNCHECKED void BlockRunner::Wait(State state, Where where) {
   Fiber* const me = running_;
   thread_[threadIdx.x] = {.state = state, .fiber = me, .where = where};
   fenced_ = kMaxThreads;
@@ -147,9 +140,8 @@ GACCD_UNCHECKED void BlockRunner::Wake(unsigned first, unsigned count) {
 
 GACCD_UNCHECKED Fiber& BlockRunner::Next() {
   if (started_ < threads_) {
-    if (idle_.empty()) AddFiber();
-    running_ = idle_.back();
-    idle_.pop_back();
+    if (idle_count_ == 0) AddFiber();
+    running_ = idle_[--idle_count_];
     return *running_;
   }
   if (ready_count_ == 0) return main_;
@@ -163,7 +155,7 @@ GACCD_UNCHECKED Fiber& BlockRunner::Next() {
 
 void BlockRunner::AddFiber() {
   fibers_.push_back(std::make_unique<Fiber>(&FiberMain, this));
-  idle_.push_back(fibers_.back().get());
+  idle_[idle_count_++] = fibers_.back().get();
 }
 
 void BlockRunner::Run(const std::function<void()>& kernel, unsigned threads, const char* what,
@@ -187,10 +179,10 @@ void BlockRunner::Run(const std::function<void()>& kernel, unsigned threads, con
   kernel_ = nullptr;
 }
 
-GACCD_UNCHECKED void BlockRunner::MeetBlock(std::source_location where) {
+GACCD_UNCHECKED void BlockRunner::MeetBlock(Where where) {
   if (at_block_ == 0) {
     block_where_ = where;
-  } else if (block_where_.line() != where.line()) {
+  } else if (block_where_.line != where.line) {
     StopAtBlock(where);
   }
   if (++at_block_ < threads_) {
@@ -201,21 +193,20 @@ GACCD_UNCHECKED void BlockRunner::MeetBlock(std::source_location where) {
   Wake(0, threads_);
 }
 
-void BlockRunner::StopAtBlock(std::source_location where) {
+void BlockRunner::StopAtBlock(Where where) {
   Stop(StrCat("it is at this __syncthreads(), but another thread at that of ", At(block_where_)),
        where);
 }
 
 GACCD_UNCHECKED const std::uint64_t* BlockRunner::MeetWarp(WarpOp op, unsigned mask,
-                                                           std::uint64_t value,
-                                                           std::source_location where) {
+                                                           std::uint64_t value, Where where) {
   if (mask != 0xffffffffU) StopAtMask(op, mask, where);
   const unsigned first = threadIdx.x / kWarp * kWarp;
   Warp& warp = warps_[threadIdx.x / kWarp];
   if (warp.arrived == 0) {
     warp.op = op;
     warp.where = where;
-  } else if (warp.op != op || warp.where.line() != where.line()) {
+  } else if (warp.op != op || warp.where.line != where.line) {
     StopAtWarp(op, where);
   }
   std::uint64_t* const values = warp.values[warp.met % 2];
@@ -230,13 +221,13 @@ GACCD_UNCHECKED const std::uint64_t* BlockRunner::MeetWarp(WarpOp op, unsigned m
   return values;
 }
 
-void BlockRunner::StopAtMask(WarpOp op, unsigned mask, std::source_location where) {
+void BlockRunner::StopAtMask(WarpOp op, unsigned mask, Where where) {
   Stop(StrCat(OpName(op), " with mask ", mask, " instead of all"), where);
 }
 
-void BlockRunner::StopAtWarp(WarpOp op, std::source_location where) {
+void BlockRunner::StopAtWarp(WarpOp op, Where where) {
   const Warp& warp = warps_[threadIdx.x / kWarp];
-  Stop(StrCat("lane ", threadIdx.x % kWarp, " is at ", OpName(op), " of line ", where.line(),
+  Stop(StrCat("lane ", threadIdx.x % kWarp, " is at ", OpName(op), " of line ", where.line,
               ", but another lane of its warp at ", OpName(warp.op), " of ", At(warp.where)),
        where);
 }
@@ -246,7 +237,7 @@ void BlockRunner::Fence() {
   if (fences_missing_ > 0) --fences_missing_;
 }
 
-void BlockRunner::CountBlock(bool is_last, std::source_location where) {
+void BlockRunner::CountBlock(bool is_last, Where where) {
   if (fenced_ != threadIdx.x) Stop("an atomic operation without __threadfence() before it", where);
   fences_missing_ = is_last ? threads_ : 0;
   count_where_ = where;
@@ -270,16 +261,16 @@ void BlockRunner::ReportStuck() {
   Fatal(StrCat("kernel '", what_, "', block ", blockIdx.x, ": ", report));
 }
 
-void BlockRunner::Stop(const std::string& why, std::source_location where) {
+void BlockRunner::Stop(const std::string& why, Where where) {
   Fatal(StrCat("kernel '", what_, "', block ", blockIdx.x, ", thread ", threadIdx.x, ", ",
                At(where), ": ", why));
 }
 
-[[noreturn]] void StopOutside(std::source_location where) {
+[[noreturn]] void StopOutside(Where where) {
   Fatal(StrCat(At(where), ": a barrier outside a kernel"));
 }
 
-GACCD_UNCHECKED BlockRunner& Running(std::source_location where) {
+GACCD_UNCHECKED BlockRunner& Running(Where where) {
   BlockRunner& runner = Runner();
   if (!runner.running()) StopOutside(where);
   return runner;
@@ -301,19 +292,17 @@ void Run(const std::function<void()>& kernel, unsigned blocks, unsigned threads,
   }
 }
 
-GACCD_UNCHECKED void MeetBlock(std::source_location where) { Running(where).MeetBlock(where); }
+GACCD_UNCHECKED void MeetBlock(Where where) { Running(where).MeetBlock(where); }
 
 GACCD_UNCHECKED const std::uint64_t* MeetWarp(WarpOp op, unsigned mask, std::uint64_t value,
-                                              std::source_location where) {
+                                              Where where) {
   return Running(where).MeetWarp(op, mask, value, where);
 }
 
-void Fence() { Running(std::source_location::current()).Fence(); }
+void Fence(Where where) { Running(where).Fence(); }
 
-void CountBlock(bool is_last, std::source_location where) {
-  Running(where).CountBlock(is_last, where);
-}
+void CountBlock(bool is_last, Where where) { Running(where).CountBlock(is_last, where); }
 
-void Refuse(const char* what, std::source_location where) { Running(where).Stop(what, where); }
+void Refuse(const char* what, Where where) { Running(where).Stop(what, where); }
 
 }  // namespace gaccd::simt

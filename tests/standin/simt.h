@@ -17,8 +17,9 @@
 #include <cstring>
 #include <functional>
 #include <initializer_list>
-#include <source_location>
 #include <type_traits>
+
+#include "tests/standin/unchecked.h"
 
 // One copy for each thread of the machine is one for each block that runs.
 #undef __shared__
@@ -49,33 +50,38 @@ const void* ArgumentPointer(const T& argument) {
   }
 }
 
+// A line of a kernel. Not std::source_location, whose functions the sanitizers instrument.
+struct Where {
+  const char* file = "";
+  unsigned line = 0;
+};
+#define GACCD_WHERE gaccd::simt::Where where = {__builtin_FILE(), __builtin_LINE()}
+
 // Runs the kernel here and now.
 void Run(const std::function<void()>& kernel, unsigned blocks, unsigned threads, const char* what);
 
 enum class WarpOp { kShuffle, kVote };
 
 // All threads of the block meet.
-void MeetBlock(std::source_location where);
+void MeetBlock(Where where);
 // All lanes of the warp meet; each brings a value and gets those of all 32, valid until its next
 // call.
-const std::uint64_t* MeetWarp(WarpOp op, unsigned mask, std::uint64_t value,
-                              std::source_location where);
-[[noreturn]] void Refuse(const char* what, std::source_location where);
+const std::uint64_t* MeetWarp(WarpOp op, unsigned mask, std::uint64_t value, Where where);
+[[noreturn]] void Refuse(const char* what, Where where);
 // A vector access, whose address a GPU requires to be a multiple of its size.
-inline void CheckAlignment(const void* address, std::size_t bytes,
-                           std::source_location where = std::source_location::current()) {
+inline void CheckAlignment(const void* address, std::size_t bytes, GACCD_WHERE) {
   if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) {
     Refuse("a vector at an address that is not a multiple of its size", where);
   }
 }
 // __threadfence() of this thread.
-void Fence();
+void Fence(Where where);
 // An atomic operation counted this block. REQUIRES: the thread called Fence() since its last
 // barrier, and where the block is the last of the grid all its threads call Fence() afterwards.
-void CountBlock(bool is_last, std::source_location where);
+void CountBlock(bool is_last, Where where);
 
 template <typename T>
-T Shuffle(unsigned mask, T value, unsigned source, int width, std::source_location where) {
+GACCD_UNCHECKED T Shuffle(unsigned mask, T value, unsigned source, int width, Where where) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8);
   if (width != warpSize) Refuse("a shuffle within parts of a warp", where);
   std::uint64_t bits = 0;
@@ -85,29 +91,28 @@ T Shuffle(unsigned mask, T value, unsigned source, int width, std::source_locati
   return value;
 }
 
-inline unsigned Lane() { return threadIdx.x % 32; }
+GACCD_UNCHECKED inline unsigned Lane() { return threadIdx.x % 32; }
 
 }  // namespace gaccd::simt
 
-#define GACCD_WHERE std::source_location where = std::source_location::current()
-
-inline void __syncthreads(GACCD_WHERE) { gaccd::simt::MeetBlock(where); }
+GACCD_UNCHECKED inline void __syncthreads(GACCD_WHERE) { gaccd::simt::MeetBlock(where); }
 
 template <typename T>
-T __shfl_sync(unsigned mask, T value, int source, int width = 32, GACCD_WHERE) {
+GACCD_UNCHECKED T __shfl_sync(unsigned mask, T value, int source, int width = 32, GACCD_WHERE) {
   return gaccd::simt::Shuffle(mask, value, static_cast<unsigned>(source) % 32, width, where);
 }
 template <typename T>
-T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, GACCD_WHERE) {
+GACCD_UNCHECKED T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, GACCD_WHERE) {
   return gaccd::simt::Shuffle(mask, value, gaccd::simt::Lane() ^ static_cast<unsigned>(bits), width,
                               where);
 }
 template <typename T>
-T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, GACCD_WHERE) {
+GACCD_UNCHECKED T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,
+                                   GACCD_WHERE) {
   return gaccd::simt::Shuffle(mask, value, gaccd::simt::Lane() + delta, width, where);
 }
 
-inline unsigned __ballot_sync(unsigned mask, int predicate, GACCD_WHERE) {
+GACCD_UNCHECKED inline unsigned __ballot_sync(unsigned mask, int predicate, GACCD_WHERE) {
   const std::uint64_t* all =
       gaccd::simt::MeetWarp(gaccd::simt::WarpOp::kVote, mask, predicate != 0 ? 1 : 0, where);
   unsigned votes = 0;
@@ -120,7 +125,7 @@ inline int __any_sync(unsigned mask, int predicate, GACCD_WHERE) {
 
 // Blocks of one kernel run on one thread, so no fence is needed here; on a GPU they are, and an
 // atomic without them stops the process. Between streams an atomic orders nothing.
-inline void __threadfence() { gaccd::simt::Fence(); }
+inline void __threadfence(GACCD_WHERE) { gaccd::simt::Fence(where); }
 // Counts this block as done. Integers only: sums of floats must have one order.
 template <typename T, typename V>
 T atomicAdd(T* address, V value, GACCD_WHERE) {
