@@ -8,6 +8,7 @@
 #include "tests/ranks/conformance.h"
 #include "tests/ranks/device_copies.h"
 #include "tests/ranks/nccl_ranks.h"
+#include "tests/sanitized.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd {
@@ -21,7 +22,7 @@ using tests::ResetGpus;
 using tests::RunNcclRanks;
 
 // The whole suite on the device takes seconds with the largest size: it is a plain copy here.
-constexpr ConformanceOptions kSmall{.largest = 20'000};
+constexpr ConformanceOptions kSmall{.largest = tests::kSanitized ? 3'000U : 20'000U};
 
 Status RunOnDevice(int ranks, const NcclRanks& options, const ConformanceCase& test,
                    const ConformanceOptions& size) {

@@ -40,16 +40,17 @@ function(gaccd_test_entry name program)
 endfunction()
 
 # gaccd_test(NAME PROGRAM program LABEL label TIMEOUT seconds SOURCES file... [LIBS target...]
-#            [NOT_UNDER_TSAN] [NOT_SANITIZED] [SANITIZED_WITHOUT pattern...])
+#            [NOT_UNDER_TSAN] [NOT_SANITIZED] [SANITIZED_WITHOUT pattern...] [TSAN_WITHOUT pattern...])
 # A CTest entry of a program of GoogleTest; tests/README.md lists the programs. LABEL is unit, ranks,
 # numerics, cluster or faults.
 # NOT_UNDER_TSAN: has one thread, or takes minutes under the thread sanitizer where tests of the engine or
 # of the training run the same code between more threads. NOT_SANITIZED: under none. SANITIZED_WITHOUT: names of
 # GoogleTest's tests that run the code of others of this entry again, in other combinations: for the numbers alone.
+# TSAN_WITHOUT: also those that have no threads but the ranks, which others of this entry have, too.
 # TIMEOUT: after which a test hangs, on a machine that has time. It ends nothing that works: a busy machine
 # takes three times as long, and a sanitizer ten times.
 function(gaccd_test name)
-  cmake_parse_arguments(arg "NOT_UNDER_TSAN;NOT_SANITIZED" "PROGRAM;LABEL;TIMEOUT" "SOURCES;LIBS;SANITIZED_WITHOUT" ${ARGN})
+  cmake_parse_arguments(arg "NOT_UNDER_TSAN;NOT_SANITIZED" "PROGRAM;LABEL;TIMEOUT" "SOURCES;LIBS;SANITIZED_WITHOUT;TSAN_WITHOUT" ${ARGN})
   if((arg_NOT_UNDER_TSAN AND "thread" IN_LIST GACCD_SANITIZE) OR (arg_NOT_SANITIZED AND GACCD_SANITIZE))
     return()
   endif()
@@ -61,8 +62,12 @@ function(gaccd_test name)
   set(arguments "")
   if(GACCD_SANITIZE)
     set(slower 10)
-    if(arg_SANITIZED_WITHOUT)
-      list(JOIN arg_SANITIZED_WITHOUT ":" without)
+    set(without ${arg_SANITIZED_WITHOUT})
+    if(GACCD_SANITIZE_THREAD)
+      list(APPEND without ${arg_TSAN_WITHOUT})
+    endif()
+    if(without)
+      list(JOIN without ":" without)
       set(arguments "--gtest_filter=-${without}")
     endif()
   endif()

@@ -305,7 +305,8 @@ INSTANTIATE_TEST_SUITE_P(Calls, CudaFailures,
 TEST_P(CudaFailures, ReturnStatusAndReleaseEverything) {
   const EngineCase test{.micro = 5, .target = 13, .updates = 4, .tail = 4};
   int failures = 0;
-  for (int nth = 1; nth < 2000; nth = nth < 40 ? nth + 3 : nth + nth / 3) {
+  const int step = kSanitized ? 9 : 3;
+  for (int nth = 1; nth < 2000; nth = nth < 40 ? nth + step : nth + nth / 3) {
     standin::Reset();
     standin::FailCall(GetParam(), nth, cudaErrorLaunchFailure);
     const auto run = RunOn(Cuda(), test);
@@ -321,7 +322,7 @@ TEST_P(CudaFailures, ReturnStatusAndReleaseEverything) {
 // The code of a kernel needs memory at its first start: with that kind the micro-step is divided.
 TEST_F(CudaEngineTest, OwnKernelWithoutMemoryIsAShortage) {
   int own = 0;
-  for (int nth = 1; nth < 100; nth += 3) {
+  for (int nth = 1; nth < 100; nth += kSanitized ? 9 : 3) {
     standin::Reset();
     standin::FailCall("kernel", nth, cudaErrorMemoryAllocation);
     const auto run = RunOn(Cuda(), {.micro = 5, .target = 13, .updates = 1});
