@@ -287,7 +287,8 @@ Status CheckCpuNumerics(const Numerics& numerics, std::string_view why_cpu) {
   }
   if (numerics.precision == Precision::kFP16) {
     return Bad(StrCat(
-        "precision: only GPUs compute in fp16, expected f32 or bf16, found fp16, and ", why_cpu));
+        "precision: only GPUs compute in fp16, expected f32, bf16 or f64-sums, found fp16, and ",
+        why_cpu));
   }
   return {};
 }

@@ -38,8 +38,10 @@ TEST(JobTextTest, LossScaleOfFp16) {
               HasSubstr("loss_scale.init_scale: must be at least least_scale, 8, found 4"));
   EXPECT_THAT(Error(StrCat(kMinimal, "loss_scale { growth_interval: 0 }")),
               HasSubstr("loss_scale.growth_interval: must be at least 1, found 0"));
-  EXPECT_THAT(Error(StrCat(kMinimal, "precision: FP16 device: CPU")),
-              HasSubstr("precision: only GPUs compute in fp16, expected f32 or bf16, found fp16"));
+  EXPECT_THAT(
+      Error(StrCat(kMinimal, "precision: FP16 device: CPU")),
+      HasSubstr(
+          "precision: only GPUs compute in fp16, expected f32, bf16 or f64-sums, found fp16"));
   EXPECT_THAT(
       Error(StrCat(kMinimal, "precision: F64_SUMS device: CUDA")),
       HasSubstr("precision: only CPUs sum in f64, expected f32, bf16 or fp16, found f64-sums, "

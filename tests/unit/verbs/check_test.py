@@ -315,7 +315,7 @@ class CheckOnGpus(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             done, _ = train(folder, "--device=cpu")
             self.assertEqual(done.returncode, 78)
-            self.assertIn("precision: only GPUs compute in fp16, expected f32 or bf16, found fp16", done.stderr)
+            self.assertIn("precision: only GPUs compute in fp16, expected f32, bf16 or f64-sums, found fp16", done.stderr)
 
     def test_fewer_gpus_than_ranks(self):
         done = self.start(2, [1], "check")
