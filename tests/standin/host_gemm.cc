@@ -11,6 +11,7 @@
 
 #include "collectives/base/simd.h"
 #include "daemon/tensor/float_types.h"
+#include "tests/standin/unchecked.h"
 
 namespace gaccd::standin {
 namespace {
@@ -68,7 +69,7 @@ std::vector<float> Pack(const ConstMatrix& matrix, std::int64_t rows, std::int64
 
 // All values are private to this product: the sanitizers look at Pack() and Finish().
 #if defined(GACCD_SANITIZED)
-#define GACCD_PRIVATE __attribute__((no_sanitize("thread", "address", "undefined")))
+#define GACCD_PRIVATE GACCD_UNCHECKED
 #else
 #define GACCD_PRIVATE GACCD_SIMD_CLONES
 #endif

@@ -1,6 +1,7 @@
-// GACCD_UNCHECKED: a function that the sanitizers do not instrument, as every barrier of every
-// thread of a kernel calls it. They check the kernels. What it calls is instrumented, also small
-// functions of the standard library: at -O1 they are not inlined.
+// GACCD_UNCHECKED: a function that sanitizers do not instrument, for the inner loops of the
+// stand-in itself: every barrier of every thread of a kernel, products of matrices. They check the
+// kernels. What such a function calls is instrumented, also small functions of the standard
+// library, which are not inlined at -O1.
 #pragma once
 
 #if defined(GACCD_SANITIZED)
