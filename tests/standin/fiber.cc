@@ -6,8 +6,8 @@
 #include <mutex>
 #include <vector>
 
+#include "tests/sanitized.h"
 #include "tests/standin/fatal.h"
-#include "tests/standin/unchecked.h"
 
 #if !defined(__x86_64__)
 #include <ucontext.h>

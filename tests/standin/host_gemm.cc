@@ -11,7 +11,7 @@
 
 #include "collectives/base/simd.h"
 #include "daemon/tensor/float_types.h"
-#include "tests/standin/unchecked.h"
+#include "tests/sanitized.h"
 
 namespace gaccd::standin {
 namespace {

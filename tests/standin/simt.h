@@ -19,7 +19,7 @@
 #include <initializer_list>
 #include <type_traits>
 
-#include "tests/standin/unchecked.h"
+#include "tests/sanitized.h"
 
 // One copy for each thread of the machine is one for each block that runs.
 #undef __shared__

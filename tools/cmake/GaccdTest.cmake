@@ -46,7 +46,7 @@ endfunction()
 # NOT_UNDER_TSAN: has one thread, or takes minutes under the thread sanitizer where tests of the engine or
 # of the training run the same code between more threads. NOT_SANITIZED: under none. SANITIZED_WITHOUT: names of
 # GoogleTest's tests that run the code of others of this entry again, in other combinations: for the numbers alone.
-# TSAN_WITHOUT: also those that have no threads but the ranks, which others of this entry have, too.
+# TSAN_WITHOUT: those whose only threads are the ranks, as in others of this entry; not under the thread sanitizer.
 # TIMEOUT: after which a test hangs, on a machine that has time. It ends nothing that works: a busy machine
 # takes three times as long, and a sanitizer ten times.
 function(gaccd_test name)
