@@ -16,6 +16,7 @@ struct Avx512Arithmetic {
   using Sums = TileFloats;
   static constexpr std::int64_t kRows = 8;  // the latency of the instruction is six cycles
   static constexpr std::int64_t kFewRows = 4;
+  static constexpr std::int64_t kColumns = kTileColumns;
 
   [[gnu::always_inline]] static void MultiplyAdd(Bf16Pair a, const Words& b, TileFloats* sums) {
     *sums =

@@ -10,7 +10,8 @@
 namespace gaccd {
 namespace {
 
-// 6 rows of 16 sums fill the registers of AVX2.
+// 6 rows of 16 sums fill the registers of AVX2. In those of AVX-512, 32 columns give enough
+// independent sums for the latency of its multiplications.
 template <typename Floats>
 struct F32Arithmetic {
   using Word = float;
@@ -18,6 +19,7 @@ struct F32Arithmetic {
   using Sums = Floats;
   static constexpr std::int64_t kRows = 6;
   static constexpr std::int64_t kFewRows = 2;
+  static constexpr std::int64_t kColumns = (sizeof(Floats) / sizeof(float) / 8) * kTileColumns;
 
   template <typename Values>
   [[gnu::always_inline]] static void MultiplyAdd(float a, const Values& b, Values* sums) {
@@ -31,6 +33,7 @@ struct Bf16Arithmetic {
   using Sums = TileFloats;
   static constexpr std::int64_t kRows = 6;
   static constexpr std::int64_t kFewRows = 3;
+  static constexpr std::int64_t kColumns = kTileColumns;
 
   [[gnu::always_inline]] static void MultiplyAdd(Bf16Pair a, const Words& b, TileFloats* sums) {
     *sums += Lower(a) * reinterpret_cast<TileFloats>(b << 16);

@@ -14,15 +14,16 @@ using TileFloats = float __attribute__((vector_size(64)));
 using HalfTileFloats = float __attribute__((vector_size(32)));
 
 // Arithmetic defines: Word; Sums, a vector of floats, and Words, one of as many words; kRows, the
-// rows of c that are summed in parallel, and kFewRows for those that remain; and MultiplyAdd(word,
-// words, &sums) for a vector and, with a word instead of words, for one sum.
-template <typename Arithmetic, std::int64_t kBlock>
+// rows of c that are summed in parallel, and kFewRows for those that remain; kColumns, the columns
+// summed in parallel, one or two times kTileColumns; and MultiplyAdd(word, words, &sums) for a
+// vector and, with a word instead of words, for one sum.
+template <typename Arithmetic, std::int64_t kBlock, std::int64_t kColumns>
 [[gnu::always_inline]] inline void TileProductBlock(
     const BasicTileOperand<typename Arithmetic::Word>& a, const typename Arithmetic::Word* b,
     std::int64_t b_step, float* c, std::int64_t c_step, std::int64_t k, bool add) {
   using Sums = typename Arithmetic::Sums;
   constexpr std::int64_t kLanes = sizeof(Sums) / sizeof(float);
-  constexpr std::int64_t kParts = kTileColumns / kLanes;
+  constexpr std::int64_t kParts = kColumns / kLanes;
   Sums sums[kBlock][kParts];
   for (std::int64_t r = 0; r < kBlock; ++r) {
     for (std::int64_t p = 0; p < kParts; ++p) {
@@ -56,9 +57,15 @@ template <typename Arithmetic, std::int64_t kBlock>
   for (; first + kBlock <= m; first += kBlock) {
     const BasicTileOperand<typename Arithmetic::Word> rows{a.data + first * a.row_step, a.row_step,
                                                            a.k_step};
-    for (std::int64_t j = 0; j < columns; j += kTileColumns) {
-      TileProductBlock<Arithmetic, kBlock>(rows, b + j, b_step, c + first * c_step + j, c_step, k,
-                                           add);
+    float* const to = c + first * c_step;
+    std::int64_t j = 0;
+    for (; j + Arithmetic::kColumns <= columns; j += Arithmetic::kColumns) {
+      TileProductBlock<Arithmetic, kBlock, Arithmetic::kColumns>(rows, b + j, b_step, to + j,
+                                                                 c_step, k, add);
+    }
+    if (j < columns) {
+      TileProductBlock<Arithmetic, kBlock, kTileColumns>(rows, b + j, b_step, to + j, c_step, k,
+                                                         add);
     }
   }
   return first;
