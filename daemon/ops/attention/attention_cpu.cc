@@ -84,12 +84,12 @@ float SoftmaxRow(float* s, std::int64_t seen, float scale, float& top, float* su
   for (std::int64_t j = 0; j < kRows; ++j) s[j] = Exp(scale * s[j] - new_top);
   const float factor = Exp(top - new_top);
   for (std::int64_t l = 0; l < kLanes; ++l) {
-    sums[l] = sums[l] * factor + (s[l] + s[l + kLanes] + s[l + 2 * kLanes]);
+    sums[l] = sums[l] * factor + (s[l] + s[l + kLanes] + (s[l + 2 * kLanes] + s[l + 3 * kLanes]));
   }
   top = new_top;
   return factor;
 }
-static_assert(kRows == 3 * kLanes);
+static_assert(kRows == 4 * kLanes);
 
 GACCD_SIMD_CLONES
 void Multiply(float* values, std::int64_t count, float factor) {

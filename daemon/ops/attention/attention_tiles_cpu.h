@@ -10,7 +10,7 @@
 namespace gaccd {
 
 // Rows and keys per tile: a multiple of the 16 columns that TileProduct computes at once.
-inline constexpr std::int64_t kAttentionTile = 48;
+inline constexpr std::int64_t kAttentionTile = 64;
 
 // Divides memory into pieces of 4-byte elements. Without memory it only counts.
 class ScratchPieces {
