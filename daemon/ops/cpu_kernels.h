@@ -32,6 +32,8 @@ struct CpuEnvironment {
 // Merges nodes into ones that do several operations in one pass, with the same result. Call on a
 // recorded graph after Simplify() and before RoundProductsToBf16().
 void FuseForCpu(Graph& graph);
+// The same for nodes that may be bf16. Call after RoundProductsToBf16(), if that is called.
+void FuseRoundedForCpu(Graph& graph);
 
 // values[i] = max(values[i], 0); a NaN stays NaN.
 void ReluInPlace(float* values, std::int64_t elements);

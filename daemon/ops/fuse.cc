@@ -107,6 +107,15 @@ void FuseForCpu(Graph& graph) {
   graph.ReplaceNodes(std::move(fuser).Finish());
 }
 
+void FuseRoundedForCpu(Graph& graph) {
+  Fuser fuser(graph);
+  FuseLinearGeluSlope(fuser);
+  FuseLinearGradients(fuser);
+  FuseAddLayerNorm(fuser);
+  FuseLayerNormGradientAdd(fuser);
+  graph.ReplaceNodes(std::move(fuser).Finish());
+}
+
 void FuseForCuda(Graph& graph) {
   Fuser fuser(graph);
   for (const Row& row : kRows) {

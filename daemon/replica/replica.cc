@@ -53,7 +53,9 @@ Result<std::unique_ptr<CpuContext>> Replica::MakeContext() const {
 Status Replica::PrepareGraphs() {
   GACCD_RETURN_IF_ERROR(graphs_.Record(model_, options_, Precision::kF32, [this](Graph& graph) {
     FuseForCpu(graph);
-    return precision_ == Precision::kBF16 ? RoundProductsToBf16(graph) : Status::Ok();
+    Status status = precision_ == Precision::kBF16 ? RoundProductsToBf16(graph) : Status::Ok();
+    FuseRoundedForCpu(graph);
+    return status;
   }));
   // Weights are packed if enough micro-steps use them, and other kernels may round differently.
   const std::int64_t runs = options_.any_split ? 1 : options_.micro_steps_per_update;

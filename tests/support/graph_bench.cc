@@ -144,6 +144,7 @@ void GraphBench::Prepare(const Options& options) {
   if (options.simplify) Simplify(graph_);
   if (options.fuse) FuseForCpu(graph_);
   ASSERT_OK(options.bf16 ? RoundProductsToBf16(graph_) : Status::Ok());
+  if (options.fuse) FuseRoundedForCpu(graph_);
   gradients_.assign(parameters_.size(), 0.0F);
   context_ = ValueOrThrow(CpuContext::Create(options.f64_sums));
   kernels_ = std::make_unique<WithOwnKernels>(

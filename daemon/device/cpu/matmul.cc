@@ -19,6 +19,9 @@ Desc MatrixDesc(std::int64_t rows, std::int64_t columns, bool transposed, Type t
 dnnl::primitive_attr Attributes(const MatmulSpec& spec) {
   dnnl::post_ops post_ops;
   if (spec.accumulate) post_ops.append_sum(1.0F);
+  if (spec.multiply) {
+    post_ops.append_binary(dnnl::algorithm::binary_mul, MatrixDesc(spec.m, spec.n, false));
+  }
   dnnl::primitive_attr attributes;
   attributes.set_post_ops(post_ops);
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -71,6 +74,11 @@ Result<Matmul> Matmul::Prepare(CpuContext& context, const MatmulSpec& spec) {
       matmul.bias_ = unbound(bias);
       matmul.args_.push_back({DNNL_ARG_BIAS, matmul.bias_.get()});
     }
+    if (spec.multiply) {
+      matmul.factors_ = unbound(MatrixDesc(spec.m, spec.n, false));
+      matmul.args_.push_back(
+          {DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, matmul.factors_.get()});
+    }
     return matmul;
   } catch (const dnnl::error& error) {
     return Status(ErrorKind::kInternal, StrCat("oneDNN product [", spec.m, ", ", spec.k, "] x [",
@@ -78,19 +86,22 @@ Result<Matmul> Matmul::Prepare(CpuContext& context, const MatmulSpec& spec) {
   }
 }
 
-void Matmul::Bind(const void* a, const void* b, const float* bias, void* c, void* scratch) {
+void Matmul::Bind(const void* a, const void* b, const float* bias, void* c, void* scratch,
+                  const float* factors) {
   if (f64_) {
     f64_operands_ = {.a = static_cast<const float*>(a),
                      .b = f64_->packed_b != nullptr ? f64_->packed_b : static_cast<const float*>(b),
                      .bias = f64_->bias ? bias : nullptr,
                      .c = static_cast<float*>(c),
-                     .scratch = static_cast<double*>(scratch)};
+                     .scratch = static_cast<double*>(scratch),
+                     .factors = f64_->multiply ? factors : nullptr};
     return;
   }
-  // oneDNN's handles are mutable; it only reads A, B and the bias.
+  // oneDNN's handles are mutable; it only reads A, B, the bias and the factors.
   a_.set_data_handle(const_cast<void*>(a));
   if (!packed_) b_.set_data_handle(const_cast<void*>(b));
   if (bias_) bias_.set_data_handle(const_cast<float*>(bias));
+  if (factors_) factors_.set_data_handle(const_cast<float*>(factors));
   c_.set_data_handle(c);
   scratch_.set_data_handle(scratch);
 }
@@ -118,6 +129,7 @@ void Matmul::RunF64() const {
           float& c = at.c[i * spec.n + j];
           const double bias = at.bias != nullptr ? at.bias[j] : 0.0;
           c = static_cast<float>(sums[j - first] + bias + (spec.accumulate ? c : 0.0F));
+          if (at.factors != nullptr) c *= at.factors[i * spec.n + j];
         }
       },
       at.scratch);

@@ -23,6 +23,7 @@ struct MatmulSpec {
   bool transpose_b = false;  // B is stored as [n, k]
   bool bias = false;         // one value per column
   bool accumulate = false;   // C += instead of C =
+  bool multiply = false;     // C is multiplied by f32 factors [m, n]; without accumulate
   bool bf16 = false;         // type of A and B, but not of the values at packed_b
   bool bf16_c = false;       // C is rounded to bf16; without accumulate
   // Not null: B is this f32 weight, used through a packed copy (see PackedWeights), which is bf16
@@ -43,8 +44,10 @@ class Matmul {
   [[nodiscard]] std::int64_t scratch_bytes() const { return scratch_bytes_; }
 
   // Sets the operands; a, b and c have the types of the spec. `b` is ignored for a packed weight,
-  // `bias` without bias. `scratch` has scratch_bytes(). Cheap: may be called before every Run().
-  void Bind(const void* a, const void* b, const float* bias, void* c, void* scratch);
+  // `bias` without bias and `factors` without multiply. `scratch` has scratch_bytes(). Cheap: may
+  // be called before every Run().
+  void Bind(const void* a, const void* b, const float* bias, void* c, void* scratch,
+            const float* factors = nullptr);
 
   // kInternal if oneDNN fails. REQUIRES: Bind().
   Status Run();
@@ -60,13 +63,14 @@ class Matmul {
     const float* bias;
     float* c;
     double* scratch;
+    const float* factors;
   };
   std::optional<MatmulSpec> f64_;
   F64Operands f64_operands_{};
 
   dnnl::stream stream_;
   dnnl::primitive primitive_;
-  dnnl::memory a_, b_, bias_, c_, scratch_;
+  dnnl::memory a_, b_, bias_, c_, scratch_, factors_;
   bool packed_ = false;
   std::int64_t scratch_bytes_ = 0;
   // Kept, as the C++ API would allocate it on the heap at every call.

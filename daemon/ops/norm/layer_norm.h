@@ -38,23 +38,23 @@ class LayerNormGradient : public Function {
   [[nodiscard]] bool can_accumulate(std::size_t output) const override { return output > 0; }
 };
 
-// sum = x + residual and y = LayerNorm(sum) in one kernel, on the GPU. Inputs: x, residual, gamma,
-// beta. Outputs: sum, y, mean, rstd.
+// sum = x + residual and y = LayerNorm(sum) in one kernel. Inputs: x, residual, gamma, beta.
+// Outputs: sum, y, mean, rstd.
 class AddLayerNorm : public Function {
  public:
-  explicit AddLayerNorm(float eps) : eps_(eps) {}
+  explicit AddLayerNorm(const LayerNorm& norm) : norm_(norm) {}
 
   [[nodiscard]] std::string_view name() const override { return "add_layer_norm"; }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 
-  [[nodiscard]] float eps() const { return eps_; }
+  [[nodiscard]] float eps() const { return norm_.eps(); }
 
  private:
-  float eps_;
+  LayerNorm norm_;
 };
 
-// sum = dx + residual, rounded once, fused into the gradient, on the GPU. Inputs: dy, x, gamma,
+// sum = dx + residual, on the GPU rounded once, fused into the gradient. Inputs: dy, x, gamma,
 // mean, rstd, residual. Outputs: sum, dgamma, dbeta.
 class LayerNormGradientAdd : public Function {
  public:
@@ -71,13 +71,14 @@ void FuseAddLayerNorm(Fuser& fuser);
 // residual computed earlier => layer_norm_gradient_add, at the position of the gradient.
 void FuseLayerNormGradientAdd(Fuser& fuser);
 
-CpuMake MakeLayerNormCpu, MakeLayerNormGradientCpu;
+CpuMake MakeLayerNormCpu, MakeAddLayerNormCpu, MakeLayerNormGradientCpu;
 CudaMake MakeLayerNormCuda, MakeAddLayerNormCuda, MakeLayerNormGradientCuda;
 inline constexpr FunctionRow kLayerNormRows[] = {
     {"layer_norm", MakesBf16(MakeLayerNormCpu), MakeLayerNormCuda},
-    {"add_layer_norm", nullptr, MakeAddLayerNormCuda, FuseAddLayerNorm},
+    {"add_layer_norm", MakesBf16(MakeAddLayerNormCpu), MakeAddLayerNormCuda, FuseAddLayerNorm},
     {"layer_norm_gradient", MakeLayerNormGradientCpu, MakeLayerNormGradientCuda},
-    {"layer_norm_gradient_add", nullptr, MakeLayerNormGradientCuda, FuseLayerNormGradientAdd},
+    {"layer_norm_gradient_add", MakeLayerNormGradientCpu, MakeLayerNormGradientCuda,
+     FuseLayerNormGradientAdd},
 };
 
 // RMS norm over the last dimension, as in PyTorch:  x [N, D], gamma [D]

@@ -17,13 +17,27 @@ struct Rows {
   std::int64_t columns;
 };
 
+// An addition before the norm; no sum: none. sum may alias x.
+struct RowAdd {
+  const float* residual = nullptr;
+  float* sum = nullptr;
+};
+
 // Layer norm; not kCentered: RMS norm, without mean and beta.
 template <bool kCentered, typename T>
-GACCD_SIMD_CLONES void Forward(const float* x, const float* gamma, const float* beta, Rows size,
-                               float eps, T* y, float* means, float* rstds) {
+GACCD_SIMD_CLONES void Forward(const float* x, const RowAdd& add, const float* gamma,
+                               const float* beta, Rows size, float eps, T* y, float* means,
+                               float* rstds) {
   const auto columns = static_cast<float>(size.columns);
   for (std::int64_t n = 0; n < size.rows; ++n) {
     const float* row = x + n * size.columns;
+    if (add.sum != nullptr) {
+      float* sum = add.sum + n * size.columns;
+      const float* residual = add.residual + n * size.columns;
+      GACCD_INDEPENDENT_ITERATIONS
+      for (std::int64_t d = 0; d < size.columns; ++d) sum[d] = row[d] + residual[d];
+      row = sum;
+    }
     float mean = 0;
     if constexpr (kCentered) {
       mean = SumValues(size.columns, [row](std::int64_t d) { return row[d]; }) / columns;
@@ -53,11 +67,11 @@ struct ParameterSums {
   float* beta;
 };
 
-// One row; dx may alias dy.
+// One row; dx may alias dy. `residual`, if not null, is added to dx.
 template <bool kCentered>
 GACCD_SIMD_CLONES void RowGradient(const float* dy, const float* x, const float* gamma, float mean,
-                                   float rstd, std::int64_t columns, float* dx,
-                                   const ParameterSums& block) {
+                                   float rstd, std::int64_t columns, const float* residual,
+                                   float* dx, const ParameterSums& block) {
   float sum = 0;
   if constexpr (kCentered) {
     sum = SumValues(columns, [=](std::int64_t d) { return dy[d] * gamma[d]; });
@@ -75,6 +89,8 @@ GACCD_SIMD_CLONES void RowGradient(const float* dy, const float* x, const float*
     if constexpr (kCentered) of_beta[d] += dy[d];
     dx[d] = rstd * (dy[d] * gamma[d] - mean_g - h * mean_gh);
   }
+  if (residual == nullptr) return;
+  for (std::int64_t d = 0; d < columns; ++d) dx[d] += residual[d];
 }
 
 GACCD_SIMD_CLONES
@@ -89,6 +105,7 @@ void Backward(const Call& c, Rows size) {
   const std::int64_t columns = size.columns;
   const float* const means = kCentered ? c.in<float>(3) : nullptr;
   const float* const rstds = c.in<float>(kCentered ? 4 : 3);
+  const float* const residual = kCentered ? c.optional_in<float>(5) : nullptr;
   const ParameterSums block{memory, memory + columns};
   const ParameterSums all{memory + 2 * columns, memory + 3 * columns};
   std::fill_n(all.gamma, 2 * columns, 0.0F);
@@ -97,7 +114,8 @@ void Backward(const Call& c, Rows size) {
     for (std::int64_t n = begin; n < std::min(begin + kBlock, size.rows); ++n) {
       const std::int64_t at = n * columns;
       RowGradient<kCentered>(c.in<float>(0) + at, c.in<float>(1) + at, c.in<float>(2),
-                             kCentered ? means[n] : 0.0F, rstds[n], columns, c.out<float>(0) + at,
+                             kCentered ? means[n] : 0.0F, rstds[n], columns,
+                             residual == nullptr ? nullptr : residual + at, c.out<float>(0) + at,
                              block);
     }
     AddTo(all.gamma, block.gamma, 2 * columns, true);
@@ -115,8 +133,8 @@ KernelResult MakeForward(const KernelRequest& request, float eps) {
   const bool bf16 = request.outputs[0].dtype == DType::kBF16;
   return MakeCall(request, [size = ToRows(request), eps, bf16](const Call& c) {
     const auto run = [&](auto* y) {
-      Forward<kCentered>(c.in<float>(0), c.in<float>(1), kCentered ? c.in<float>(2) : nullptr, size,
-                         eps, y, kCentered ? c.out<float>(1) : nullptr,
+      Forward<kCentered>(c.in<float>(0), {}, c.in<float>(1), kCentered ? c.in<float>(2) : nullptr,
+                         size, eps, y, kCentered ? c.out<float>(1) : nullptr,
                          c.out<float>(kCentered ? 2 : 1));
     };
     bf16 ? run(c.out<Bf16>(0)) : run(c.out<float>(0));
@@ -140,6 +158,18 @@ KernelResult MakeBackward(const KernelRequest& request) {
 
 KernelResult MakeLayerNormCpu(const KernelRequest& request) {
   return MakeForward<true>(request, static_cast<const LayerNorm&>(request.function).eps());
+}
+KernelResult MakeAddLayerNormCpu(const KernelRequest& request) {
+  const float eps = static_cast<const AddLayerNorm&>(request.function).eps();
+  const bool bf16 = request.outputs[1].dtype == DType::kBF16;
+  return MakeCall(request, [size = ToRows(request), eps, bf16](const Call& c) {
+    const auto run = [&](auto* y) {
+      Forward<true>(c.in<float>(0), {c.in<float>(1), c.out<float>(0)}, c.in<float>(2),
+                    c.in<float>(3), size, eps, y, c.out<float>(2), c.out<float>(3));
+    };
+    bf16 ? run(c.out<Bf16>(1)) : run(c.out<float>(1));
+    return Status::Ok();
+  });
 }
 KernelResult MakeLayerNormGradientCpu(const KernelRequest& request) {
   return MakeBackward<true>(request);

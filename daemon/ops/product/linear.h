@@ -88,7 +88,7 @@ class BiasGradient : public Function {
   [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
 };
 
-// Both gradients in one product, for the GPU. Inputs: dy [M, out], x [M, in]. Outputs: dW [out,
+// Both gradients at once. Inputs: dy [M, out], x [M, in]. Outputs: dW [out,
 // in], db [out]. kInOut: inputs x, dy; outputs dW [in, out], db [out].
 class LinearWeightBiasGradient : public Function {
  public:
@@ -109,7 +109,7 @@ class LinearWeightBiasGradient : public Function {
 void FuseLinearGradients(Fuser& fuser);
 
 CpuMakeIn MakeLinearCpu, MakeLinearInputGradientCpu, MakeLinearWeightGradientCpu,
-    MakeBiasGradientCpu;
+    MakeBiasGradientCpu, MakeLinearWeightBiasGradientCpu;
 CudaMake MakeLinearCuda, MakeLinearInputGradientCuda, MakeLinearWeightGradientCuda,
     MakeBiasGradientCuda, MakeLinearWeightBiasGradientCuda;
 inline constexpr FunctionRow kLinearRows[] = {
@@ -121,8 +121,8 @@ inline constexpr FunctionRow kLinearRows[] = {
      MakeLinearWeightGradientCuda, nullptr, nullptr, kFirstInput},
     {"bias_gradient", AcceptsBf16(MakeBiasGradientCpu), MakeBiasGradientCuda, nullptr, nullptr,
      kFirstInput},
-    {"linear_weight_bias_gradient", nullptr, MakeLinearWeightBiasGradientCuda, FuseLinearGradients,
-     nullptr, kFirstInput},
+    {"linear_weight_bias_gradient", AcceptsBf16(MakeLinearWeightBiasGradientCpu),
+     MakeLinearWeightBiasGradientCuda, FuseLinearGradients, nullptr, kFirstInput},
 };
 
 }  // namespace gaccd

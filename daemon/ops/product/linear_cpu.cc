@@ -1,3 +1,5 @@
+#include "daemon/ops/product/linear_cpu.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -77,36 +79,47 @@ class WeightGradientKernel : public Kernel {
   Matmul add_;
 };
 
-// Sums blocks of rows and then the blocks, a tile of columns at a time: rounding errors grow with
+// Adds rows to totals by blocks of kSumRows, a tile of columns at a time: rounding errors grow with
 // the longest chain of additions, which is 16 + rows / 16 instead of `rows`. Sequential addition of
 // 3072 rows had an error of 1e-6 of the norm, several times that of the products.
-template <typename Sum, typename T>
-GACCD_SIMD_CLONES void SumRows(const T* dy, std::int64_t rows, std::int64_t columns,
-                               bool accumulate, float* db) {
+constexpr std::int64_t kSumRows = 16;
+template <typename T, typename Sum>
+GACCD_SIMD_CLONES void SumRows(const T* dy, std::int64_t rows, std::int64_t columns, Sum* totals) {
   constexpr std::int64_t kTile = 256;
-  constexpr std::int64_t kBlock = 16;
   for (std::int64_t tile = 0; tile < columns; tile += kTile) {
     const std::int64_t width = std::min(kTile, columns - tile);
-    Sum total[kTile] = {};
-    for (std::int64_t begin = 0; begin < rows; begin += kBlock) {
+    for (std::int64_t begin = 0; begin < rows; begin += kSumRows) {
       Sum block[kTile] = {};
-      for (std::int64_t m = begin; m < std::min(begin + kBlock, rows); ++m) {
+      for (std::int64_t m = begin; m < std::min(begin + kSumRows, rows); ++m) {
         const T* row = dy + m * columns + tile;
         for (std::int64_t n = 0; n < width; ++n) block[n] += ToFloat(row[n]);
       }
-      for (std::int64_t n = 0; n < width; ++n) total[n] += block[n];
-    }
-    for (std::int64_t n = 0; n < width; ++n) {
-      db[tile + n] = static_cast<float>(accumulate ? db[tile + n] + total[n] : total[n]);
+      for (std::int64_t n = 0; n < width; ++n) totals[tile + n] += block[n];
     }
   }
 }
 
-// The product of input 0 with the weight, input 1.
+template <typename Sum>
+void WriteTotals(const Sum* totals, std::int64_t columns, bool accumulate, float* db) {
+  for (std::int64_t n = 0; n < columns; ++n) {
+    db[n] = static_cast<float>(accumulate ? db[n] + totals[n] : totals[n]);
+  }
+}
+
+template <typename T, typename Sum>
+void SumAllRows(const CallKernel::Call& c, std::int64_t rows, std::int64_t columns) {
+  auto* const totals = static_cast<Sum*>(c.scratch);
+  std::fill_n(totals, columns, Sum{0});
+  SumRows(c.in<T>(0), rows, columns, totals);
+  WriteTotals(totals, columns, c.add[0], c.out<float>(0));
+}
+
+}  // namespace
+
 Result<Matmul> PrepareWithWeight(const KernelRequest& request, const CpuEnvironment& environment,
-                                 bool transpose, bool bias) {
+                                 const WeightProduct& product) {
   const ValueSpec& a = request.inputs[0];
-  const ValueSpec& c = request.outputs[0];
+  const ValueSpec& c = request.outputs[product.output];
   const bool bf16 = a.dtype == DType::kBF16;
   if (bf16 && request.parameters[1] == nullptr) {
     return Status(ErrorKind::kConfig,
@@ -114,25 +127,26 @@ Result<Matmul> PrepareWithWeight(const KernelRequest& request, const CpuEnvironm
                          "' on the CPU: expected a weight that is a parameter, as its input is "
                          "bf16, found another value"));
   }
-  const bool pack = bf16 || environment.options.runs_per_update >= kPackFromRuns;
-  return Matmul::Prepare(environment.context, {.m = a.shape[0],
+  const bool pack = bf16 || product.runs * environment.options.runs_per_update >= kPackFromRuns;
+  return Matmul::Prepare(environment.context, {.m = product.rows,
                                                .n = c.shape[1],
                                                .k = a.shape[1],
-                                               .transpose_b = transpose,
-                                               .bias = bias,
+                                               .transpose_b = product.transpose,
+                                               .bias = product.bias,
+                                               .multiply = product.multiply,
                                                .bf16 = bf16,
                                                .bf16_c = c.dtype == DType::kBF16,
                                                .packed_b = pack ? request.parameters[1] : nullptr});
 }
 
-}  // namespace
-
 KernelResult MakeLinearCpu(const KernelRequest& request, const CpuEnvironment& environment) {
   const auto& linear = static_cast<const Linear&>(request.function);
   const bool bias = request.inputs.size() == 3;
-  GACCD_ASSIGN_OR_RETURN(
-      Matmul matmul,
-      PrepareWithWeight(request, environment, linear.order() == WeightOrder::kOutIn, bias));
+  GACCD_ASSIGN_OR_RETURN(Matmul matmul,
+                         PrepareWithWeight(request, environment,
+                                           {.rows = request.inputs[0].shape[0],
+                                            .transpose = linear.order() == WeightOrder::kOutIn,
+                                            .bias = bias}));
   return MakeKernel<MatmulKernel>(std::move(matmul), bias,
                                   linear.relu() ? Elements(request.outputs[0].shape) : 0,
                                   request.outputs[0].dtype == DType::kBF16);
@@ -143,20 +157,77 @@ KernelResult MakeLinearInputGradientCpu(const KernelRequest& request,
   const WeightOrder order = static_cast<const LinearInputGradient&>(request.function).order();
   // The opposite of the forward.
   const bool transpose = order == WeightOrder::kInOut;
-  GACCD_ASSIGN_OR_RETURN(Matmul matmul,
-                         PrepareWithWeight(request, environment, transpose, /*bias=*/false));
+  GACCD_ASSIGN_OR_RETURN(Matmul matmul, PrepareWithWeight(request, environment,
+                                                          {.rows = request.inputs[0].shape[0],
+                                                           .transpose = transpose}));
   return MakeKernel<MatmulKernel>(std::move(matmul), false);
 }
+
+namespace {
+
+// Whether the f32 product a^T b uses TransposedProduct().
+bool UsesTransposedProduct(const KernelRequest& request, const CpuEnvironment& environment) {
+  const Shape& a = request.inputs[0].shape;
+  const Shape& b = request.inputs[1].shape;
+  // A product with one row or column adds the rows one after another, in all micro-steps.
+  const bool blocked = a[1] > 1 && b[1] > 1;
+  return request.inputs[0].dtype == DType::kF32 && !environment.context.f64_sums() && blocked &&
+         a[0] >= kUnpreparedFromRows && a[0] * a[1] * b[1] >= kUnpreparedFromProduct;
+}
+
+// Of these many rows, dy is in the cache for both gradients.
+constexpr std::int64_t kTogether = 256;
+static_assert(kTogether % kSumRows == 0);
+
+// dW and db of a transposed product, so that dy is read from memory once.
+Status WeightBiasGradient(const CallKernel::Call& c, const Shape& a, std::int64_t b_columns,
+                          std::size_t dy) {
+  const std::int64_t columns = dy == 0 ? a[1] : b_columns;
+  auto* const totals = static_cast<float*>(c.scratch);
+  std::fill_n(totals, columns, 0.0F);
+  for (std::int64_t row = 0; row < a[0]; row += kTogether) {
+    const std::int64_t rows = std::min(kTogether, a[0] - row);
+    SumRows(c.in<float>(dy) + row * columns, rows, columns, totals);
+    GACCD_RETURN_IF_ERROR(TransposedProduct(c.in<float>(0) + row * a[1],
+                                            c.in<float>(1) + row * b_columns, a[1], b_columns, rows,
+                                            c.add[0] || row > 0, c.out<float>(0)));
+  }
+  WriteTotals(totals, columns, c.add[1], c.out<float>(1));
+  return Status::Ok();
+}
+
+// Two kernels, one after the other; the second one reads one of the inputs and writes output 1.
+class WeightThenBias : public Kernel {
+ public:
+  WeightThenBias(std::unique_ptr<Kernel> weight, std::unique_ptr<Kernel> bias, std::size_t dy)
+      : weight_(std::move(weight)), bias_(std::move(bias)), dy_(dy) {}
+
+  [[nodiscard]] std::int64_t scratch_bytes() const override {
+    return std::max(weight_->scratch_bytes(), bias_->scratch_bytes());
+  }
+  void Bind(const Operands& operands) override {
+    weight_->Bind({operands.inputs, operands.outputs.first(1), operands.scratch});
+    bias_->Bind({operands.inputs.subspan(dy_, 1), operands.outputs.subspan(1), operands.scratch});
+  }
+  Status Run(OutputMask add) override {
+    GACCD_RETURN_IF_ERROR(weight_->Run(add));
+    return bias_->Run(add >> 1);
+  }
+
+ private:
+  std::unique_ptr<Kernel> weight_;
+  std::unique_ptr<Kernel> bias_;
+  std::size_t dy_;
+};
+
+}  // namespace
 
 KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request,
                                          const CpuEnvironment& environment) {
   const Shape& a = request.inputs[0].shape;
   const Shape& b = request.inputs[1].shape;
   const bool bf16 = request.inputs[0].dtype == DType::kBF16;
-  // A product with one row or column adds the rows one after another, in all micro-steps.
-  const bool blocked = a[1] > 1 && b[1] > 1;
-  if (!bf16 && !environment.context.f64_sums() && blocked && a[0] >= kUnpreparedFromRows &&
-      a[0] * a[1] * b[1] >= kUnpreparedFromProduct) {
+  if (UsesTransposedProduct(request, environment)) {
     GACCD_RETURN_IF_ERROR(PrepareTransposedProducts());
     return MakeCall(request, [=](const CallKernel::Call& c) {
       return TransposedProduct(c.in<float>(0), c.in<float>(1), a[1], b[1], a[0], c.add[0],
@@ -175,17 +246,39 @@ KernelResult MakeBiasGradientCpu(const KernelRequest& request, const CpuEnvironm
   const std::int64_t rows = columns > 0 ? Elements(request.inputs[0].shape) / columns : 0;
   const bool bf16 = request.inputs[0].dtype == DType::kBF16;
   const bool f64 = environment.context.f64_sums();
-  return MakeCall(request, [=](const CallKernel::Call& c) {
-    float* const db = c.out<float>(0);
-    if (bf16) {
-      SumRows<float>(c.in<Bf16>(0), rows, columns, c.add[0], db);
-    } else if (f64) {
-      SumRows<double>(c.in<float>(0), rows, columns, c.add[0], db);
-    } else {
-      SumRows<float>(c.in<float>(0), rows, columns, c.add[0], db);
-    }
-    return Status::Ok();
-  });
+  const auto sum = bf16  ? &SumAllRows<Bf16, float>
+                   : f64 ? &SumAllRows<float, double>
+                         : &SumAllRows<float, float>;
+  return MakeCall(
+      request,
+      [=](const CallKernel::Call& c) {
+        sum(c, rows, columns);
+        return Status::Ok();
+      },
+      static_cast<std::size_t>(columns) * sizeof(double));
+}
+
+KernelResult MakeLinearWeightBiasGradientCpu(const KernelRequest& request,
+                                             const CpuEnvironment& environment) {
+  const std::size_t dy =
+      static_cast<const LinearWeightBiasGradient&>(request.function).place_of_dy();
+  const KernelRequest of_weight{request.function, request.inputs, request.outputs.first(1),
+                                request.parameters};
+  if (UsesTransposedProduct(of_weight, environment)) {
+    GACCD_RETURN_IF_ERROR(PrepareTransposedProducts());
+    const Shape a = request.inputs[0].shape;
+    const std::int64_t b_columns = request.inputs[1].shape[1];
+    return MakeCall(
+        request, [=](const CallKernel::Call& c) { return WeightBiasGradient(c, a, b_columns, dy); },
+        static_cast<std::size_t>(request.outputs[1].shape[0]) * sizeof(float));
+  }
+  GACCD_ASSIGN_OR_RETURN(auto weight, MakeLinearWeightGradientCpu(of_weight, environment));
+  GACCD_ASSIGN_OR_RETURN(
+      auto bias,
+      MakeBiasGradientCpu({request.function, request.inputs.subspan(dy, 1),
+                           request.outputs.subspan(1), request.parameters.subspan(dy, 1)},
+                          environment));
+  return MakeKernel<WeightThenBias>(std::move(weight), std::move(bias), dy);
 }
 
 }  // namespace gaccd

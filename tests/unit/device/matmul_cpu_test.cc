@@ -65,7 +65,8 @@ TEST(MatmulTest, F64SumsAreRoundedOnce) {
     const std::vector<float> a = RandomValues(1, size(m * k));
     const std::vector<float> b = RandomValues(2, size(k * n));
     const std::vector<float> bias = RandomValues(3, size(n));
-    for (int options = 0; options < 32; ++options) {
+    const std::vector<float> factors = RandomValues(4, size(m * n));
+    for (int options = 0; options < 64; ++options) {
       const bool packed = (options & 16) != 0;
       const MatmulSpec spec{.m = m,
                             .n = n,
@@ -74,13 +75,16 @@ TEST(MatmulTest, F64SumsAreRoundedOnce) {
                             .transpose_b = (options & 2) != 0,
                             .bias = (options & 4) != 0,
                             .accumulate = (options & 8) != 0,
+                            .multiply = (options & 32) != 0,
                             .packed_b = packed ? b.data() : nullptr};
+      if (spec.accumulate && spec.multiply) continue;
       SCOPED_TRACE(StrCat(m, " x ", n, " x ", k, ", options ", options));
       Matmul matmul = ValueOrThrow(Matmul::Prepare(*context, spec));
       std::vector<double> scratch(size(matmul.scratch_bytes()) / sizeof(double));
       std::vector<float> c(size(m * n),
                            spec.accumulate ? 2.0F : std::numeric_limits<float>::quiet_NaN());
-      matmul.Bind(a.data(), packed ? nullptr : b.data(), bias.data(), c.data(), scratch.data());
+      matmul.Bind(a.data(), packed ? nullptr : b.data(), bias.data(), c.data(), scratch.data(),
+                  factors.data());
       ASSERT_OK(matmul.Run());
       for (std::int64_t i = 0; i < m * n; ++i) {
         double sum = (spec.bias ? bias[size(i % n)] : 0.0) + (spec.accumulate ? 2.0 : 0.0);
@@ -88,7 +92,8 @@ TEST(MatmulTest, F64SumsAreRoundedOnce) {
           sum += double{a[size(spec.transpose_a ? l * m + i / n : i / n * k + l)]} *
                  double{b[size(spec.transpose_b ? i % n * k + l : l * n + i % n)]};
         }
-        ASSERT_NEAR(c[size(i)], sum, std::abs(sum) * 6e-8 + 1e-15) << i;
+        if (spec.multiply) sum = static_cast<double>(static_cast<float>(sum)) * factors[size(i)];
+        ASSERT_NEAR(c[size(i)], sum, std::abs(sum) * (spec.multiply ? 1.2e-7 : 6e-8) + 1e-15) << i;
       }
     }
   }
