@@ -10,6 +10,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/autograd/add.h"
 #include "daemon/device/cpu/onednn.h"
+#include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/loss/mean_squared_error.h"
 #include "daemon/ops/norm/layer_norm.h"
 #include "daemon/ops/pointwise/activations.h"
@@ -123,7 +124,31 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(Sums::kF32, Sums::kBF16, Sums::kF64)),
     FusedCaseName);
 
-// pre and dy must be computed where anybody else reads them.
+// The caller reads dy, or a node of it.
+TEST(FuseLinearGeluSlopeTest, KeepsGradientWithOtherReaders) {
+  enum class Also { kNobody, kANode, kTheCaller };
+  for (const Also also : {Also::kNobody, Also::kANode, Also::kTheCaller}) {
+    Graph graph;
+    const auto apply = [&](auto function, std::vector<ValueId> inputs) {
+      return graph.Apply(std::make_shared<decltype(function)>(function), std::move(inputs))
+          .value()[0];
+    };
+    const ValueId x = graph.AddInput("x", {{6, 4}, DType::kF32});
+    const ValueId dz = graph.AddInput("dz", {{6, 3}, DType::kF32});
+    const ValueId pre = apply(Linear(), {x, graph.AddParameter("w", {5, 4}, 0)});
+    graph.MarkOutput(apply(Activation(ActivationKind::kGelu), {pre}));
+    const ValueId dy = apply(LinearInputGradient(), {dz, graph.AddParameter("v", {3, 5}, 1)});
+    graph.MarkOutput(apply(ActivationGradient(ActivationKind::kGelu), {dy, pre}));
+    if (also == Also::kANode) graph.MarkOutput(apply(Relu(), {dy}));
+    if (also == Also::kTheCaller) graph.MarkOutput(dy);
+    FuseRoundedForCpu(graph);
+    EXPECT_EQ(std::ranges::count_if(
+                  graph.nodes(), [](const Node& n) { return n.function->name() == "linear_gelu"; }),
+              also == Also::kNobody ? 1 : 0);
+  }
+}
+
+// pre must be computed where anybody else reads it.
 TEST(FuseLinearGeluSlopeTest, KeepsValuesWithOtherReaders) {
   enum class Also { kNobody, kReadsPre, kReadsGelu, kIsAParameter };
   for (const Also also : {Also::kNobody, Also::kReadsPre, Also::kReadsGelu, Also::kIsAParameter}) {
