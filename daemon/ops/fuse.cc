@@ -111,7 +111,8 @@ void FuseRoundedForCpu(Graph& graph) {
   Fuser fuser(graph);
   FuseLinearGeluSlope(fuser);
   FuseLinearGradients(fuser);
-  FuseAddLayerNorm(fuser);
+  // Not FuseAddLayerNorm(): the norm would become part of the block that ends with the sum, so that
+  // recomputing blocks would keep its result, too.
   FuseLayerNormGradientAdd(fuser);
   graph.ReplaceNodes(std::move(fuser).Finish());
 }

@@ -43,7 +43,7 @@ OutputSpecs AddLayerNorm::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 4));
   GACCD_ASSIGN_OR_RETURN(std::vector<ValueSpec> outputs, Add().Infer(inputs.first(2)));
   const ValueSpec of_norm[] = {outputs[0], inputs[2], inputs[3]};
-  GACCD_ASSIGN_OR_RETURN(const std::vector<ValueSpec> norm, norm_.Infer(of_norm));
+  GACCD_ASSIGN_OR_RETURN(const std::vector<ValueSpec> norm, LayerNorm(eps_).Infer(of_norm));
   outputs.insert(outputs.end(), norm.begin(), norm.end());
   return outputs;
 }
@@ -65,8 +65,8 @@ void FuseAddLayerNorm(Fuser& fuser) {
     const Node& norm = fuser.node(*j);
     if (!fuser.ComputedBefore(norm.inputs[1], i) || !fuser.ComputedBefore(norm.inputs[2], i))
       continue;
-    const auto& function = static_cast<const LayerNorm&>(*norm.function);
-    fuser.Replace(i, {std::make_shared<AddLayerNorm>(function),
+    const float eps = static_cast<const LayerNorm&>(*norm.function).eps();
+    fuser.Replace(i, {std::make_shared<AddLayerNorm>(eps),
                       {add.inputs[0], add.inputs[1], norm.inputs[1], norm.inputs[2]},
                       {add.outputs[0], norm.outputs[0], norm.outputs[1], norm.outputs[2]}});
     fuser.Erase(*j);

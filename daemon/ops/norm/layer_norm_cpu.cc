@@ -17,27 +17,13 @@ struct Rows {
   std::int64_t columns;
 };
 
-// An addition before the norm; no sum: none. sum may alias x.
-struct RowAdd {
-  const float* residual = nullptr;
-  float* sum = nullptr;
-};
-
 // Layer norm; not kCentered: RMS norm, without mean and beta.
 template <bool kCentered, typename T>
-GACCD_SIMD_CLONES void Forward(const float* x, const RowAdd& add, const float* gamma,
-                               const float* beta, Rows size, float eps, T* y, float* means,
-                               float* rstds) {
+GACCD_SIMD_CLONES void Forward(const float* x, const float* gamma, const float* beta, Rows size,
+                               float eps, T* y, float* means, float* rstds) {
   const auto columns = static_cast<float>(size.columns);
   for (std::int64_t n = 0; n < size.rows; ++n) {
     const float* row = x + n * size.columns;
-    if (add.sum != nullptr) {
-      float* sum = add.sum + n * size.columns;
-      const float* residual = add.residual + n * size.columns;
-      GACCD_INDEPENDENT_ITERATIONS
-      for (std::int64_t d = 0; d < size.columns; ++d) sum[d] = row[d] + residual[d];
-      row = sum;
-    }
     float mean = 0;
     if constexpr (kCentered) {
       mean = SumValues(size.columns, [row](std::int64_t d) { return row[d]; }) / columns;
@@ -133,8 +119,8 @@ KernelResult MakeForward(const KernelRequest& request, float eps) {
   const bool bf16 = request.outputs[0].dtype == DType::kBF16;
   return MakeCall(request, [size = ToRows(request), eps, bf16](const Call& c) {
     const auto run = [&](auto* y) {
-      Forward<kCentered>(c.in<float>(0), {}, c.in<float>(1), kCentered ? c.in<float>(2) : nullptr,
-                         size, eps, y, kCentered ? c.out<float>(1) : nullptr,
+      Forward<kCentered>(c.in<float>(0), c.in<float>(1), kCentered ? c.in<float>(2) : nullptr, size,
+                         eps, y, kCentered ? c.out<float>(1) : nullptr,
                          c.out<float>(kCentered ? 2 : 1));
     };
     bf16 ? run(c.out<Bf16>(0)) : run(c.out<float>(0));
@@ -158,18 +144,6 @@ KernelResult MakeBackward(const KernelRequest& request) {
 
 KernelResult MakeLayerNormCpu(const KernelRequest& request) {
   return MakeForward<true>(request, static_cast<const LayerNorm&>(request.function).eps());
-}
-KernelResult MakeAddLayerNormCpu(const KernelRequest& request) {
-  const float eps = static_cast<const AddLayerNorm&>(request.function).eps();
-  const bool bf16 = request.outputs[1].dtype == DType::kBF16;
-  return MakeCall(request, [size = ToRows(request), eps, bf16](const Call& c) {
-    const auto run = [&](auto* y) {
-      Forward<true>(c.in<float>(0), {c.in<float>(1), c.out<float>(0)}, c.in<float>(2),
-                    c.in<float>(3), size, eps, y, c.out<float>(2), c.out<float>(3));
-    };
-    bf16 ? run(c.out<Bf16>(1)) : run(c.out<float>(1));
-    return Status::Ok();
-  });
 }
 KernelResult MakeLayerNormGradientCpu(const KernelRequest& request) {
   return MakeBackward<true>(request);

@@ -85,9 +85,9 @@ TEST_P(FuseRoundedForCpuTest, EqualsSeparateFunctions) {
     EXPECT_EQ(Count(fused, "linear_gelu"), 1);
     EXPECT_EQ(Count(fused, "linear_input_gradient_times"), 1);
     EXPECT_EQ(Count(fused, "linear_weight_bias_gradient"), 3);
-    EXPECT_EQ(Count(fused, "add_layer_norm"), 2);
     EXPECT_EQ(Count(fused, "layer_norm_gradient_add"), 1);
-    EXPECT_EQ(Count(fused, "bias_gradient") + Count(fused, "add"), 0);
+    EXPECT_EQ(Count(fused, "bias_gradient"), 0);
+    EXPECT_EQ(Count(alone, "add") - Count(fused, "add"), 1);
     for (const bool first : {true, false}) {
       alone.Run(first);
       fused.Run(first);

@@ -203,7 +203,7 @@ class LayerNormOutputsCuda : public MakerTest {
     CheckOutputs(example, example.x, false, {y.Values(), {}, rstd.Values()});
 
     const Operand of_residual{of_x.spec, residual.data()};
-    ASSERT_OK(RunNode(MakeAddLayerNormCuda, AddLayerNorm(LayerNorm(0.25F)),
+    ASSERT_OK(RunNode(MakeAddLayerNormCuda, AddLayerNorm(0.25F),
                       {of_x, of_residual, of_gamma, of_beta},
                       {residual.data(), y.data(), mean.data(), rstd.data()}));
     std::vector<float> sum = example.x;
