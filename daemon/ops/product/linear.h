@@ -88,8 +88,8 @@ class BiasGradient : public Function {
   [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
 };
 
-// Both gradients at once. Inputs: dy [M, out], x [M, in]. Outputs: dW [out,
-// in], db [out]. kInOut: inputs x, dy; outputs dW [in, out], db [out].
+// Both gradients at once. Inputs: dy [M, out], x [M, in]. Outputs: dW [out, in], db [out].
+// kInOut: inputs x, dy; outputs dW [in, out], db [out].
 class LinearWeightBiasGradient : public Function {
  public:
   explicit LinearWeightBiasGradient(WeightOrder order = WeightOrder::kOutIn) : order_(order) {}

@@ -12,6 +12,8 @@
 namespace gaccd {
 namespace {
 
+// Of pre, 256 KB. From half as many to four times as many were equally fast with an L2 cache of 2
+// MB.
 constexpr std::int64_t kBlockValues = std::int64_t{1} << 16;
 constexpr std::int64_t kBlockRows = 32;  // at least, and a multiple of it
 
@@ -94,7 +96,7 @@ LinearGeluKernel::Activate* SelectActivation(ActivationKind kind) {
       });
 }
 
-// Its product and LinearInputGradient's are with the opposite order of the weight.
+// dpre = (dy W) * slope, one product.
 class TimesKernel : public Kernel {
  public:
   explicit TimesKernel(Matmul matmul) : matmul_(std::move(matmul)) {}

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "collectives/base/strings.h"
+#include "daemon/ops/attention/attention_tiles_cpu.h"
 #include "daemon/ops/loss/mean_squared_error.h"
 #include "daemon/tensor/float_types.h"
 #include "tests/support/graph_bench.h"
@@ -135,11 +136,11 @@ TEST(AttentionTest, EqualsFormulas) {
     for (const bool causal : {false, true}) {
       Check({1, 1, 1, 1}, causal, {}, error);
       Check({2, 3, 100, 20}, causal, {}, error);
-      Check({1, 2, 48, 16}, causal, {}, error);
-      Check({1, 1, 97, 40}, causal, {}, error);
+      Check({1, 2, kAttentionTile, 16}, causal, {}, error);
+      Check({1, 1, 2 * kAttentionTile + 1, 40}, causal, {}, error);
       Check({2, 2, 77, 7}, causal, {}, error);
       for (const bool all_rows : {false, true}) {
-        Check({5, 2, 100, 20, all_rows}, causal, {100, 0, 1, 48, 77}, error);
+        Check({5, 2, 100, 20, all_rows}, causal, {100, 0, 1, kAttentionTile, 77}, error);
         Check({4, 1, 40, 7, all_rows}, causal, {40, 13, 39, 2}, error);
       }
     }
@@ -149,14 +150,14 @@ TEST(AttentionTest, EqualsFormulas) {
 // Operands that were rounded before give the same bits, whatever is left over at the end of a row.
 TEST(AttentionTest, RoundsOperandsToNearestBf16) {
   for (const std::int64_t width : {1, 7, 8, 33}) {
-    const AttentionOptions options{.heads = 2, .length = 50, .round_to_bf16 = true};
+    const AttentionOptions options{.heads = 2, .length = 66, .round_to_bf16 = true};
     GraphBench plain;
     GraphBench rounded;
     for (GraphBench* bench : {&plain, &rounded}) {
-      const ValueId qkv = bench->Parameter("qkv", {100, 3 * 2 * width}, 2);
+      const ValueId qkv = bench->Parameter("qkv", {132, 3 * 2 * width}, 2);
       const ValueId y = bench->Apply(std::make_shared<Attention>(options), {qkv});
       bench->PrepareTraining(bench->Apply(std::make_shared<MeanSquaredError>(),
-                                          {y, bench->Input("t", {100, 2 * width})}));
+                                          {y, bench->Input("t", {132, 2 * width})}));
     }
     for (float& value : rounded.parameter("qkv")) value = ToFloat(ToBf16(value));
     plain.Run();
@@ -168,29 +169,29 @@ TEST(AttentionTest, RoundsOperandsToNearestBf16) {
 
 // q, k and v apart give the same bits as packed ones.
 TEST(AttentionTest, PartsEqualPackedRows) {
-  const AttentionOptions options{.heads = 3, .length = 50, .causal = true};
+  const AttentionOptions options{.heads = 3, .length = 66, .causal = true};
   GraphBench packed;
   GraphBench apart;
-  const ValueId lengths = packed.Ids("lengths", {2}, std::vector<std::int32_t>{50, 20});
-  const ValueId qkv = packed.Parameter("qkv", {100, 3 * 12});
+  const ValueId lengths = packed.Ids("lengths", {2}, std::vector<std::int32_t>{66, 20});
+  const ValueId qkv = packed.Parameter("qkv", {132, 3 * 12});
   std::vector<ValueId> inputs;
-  for (const char* part : {"q", "k", "v"}) inputs.push_back(apart.Parameter(part, {100, 12}));
-  inputs.push_back(apart.Ids("lengths", {2}, std::vector<std::int32_t>{50, 20}));
+  for (const char* part : {"q", "k", "v"}) inputs.push_back(apart.Parameter(part, {132, 12}));
+  inputs.push_back(apart.Ids("lengths", {2}, std::vector<std::int32_t>{66, 20}));
   const auto prepare = [&](GraphBench& bench, std::vector<ValueId> in) {
     const ValueId y = bench.Apply(std::make_shared<Attention>(options), std::move(in));
     bench.PrepareTraining(
-        bench.Apply(std::make_shared<MeanSquaredError>(), {y, bench.Input("t", {100, 12})}));
+        bench.Apply(std::make_shared<MeanSquaredError>(), {y, bench.Input("t", {132, 12})}));
   };
   prepare(packed, {qkv, lengths});
   prepare(apart, inputs);
-  for (std::size_t i = 0; i < 3600; ++i) {
+  for (std::size_t i = 0; i < 4752; ++i) {
     const char* part[] = {"q", "k", "v"};
     apart.parameter(part[i % 36 / 12])[i / 36 * 12 + i % 12] = packed.parameter("qkv")[i];
   }
   packed.Run();
   apart.Run();
   EXPECT_EQ(packed.objective(), apart.objective());
-  for (std::size_t i = 0; i < 3600; ++i) {
+  for (std::size_t i = 0; i < 4752; ++i) {
     const char* part[] = {"q", "k", "v"};
     ASSERT_EQ(apart.gradient(part[i % 36 / 12])[i / 36 * 12 + i % 12], packed.gradient("qkv")[i]);
   }
@@ -200,22 +201,22 @@ TEST(AttentionTest, PartsEqualPackedRows) {
 TEST(AttentionTest, PaddingIsNotRead) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   GraphBench bench;
-  const ValueId qkv = bench.Parameter("qkv", {2 * 60, 3 * 8});
-  const ValueId lengths = bench.Ids("lengths", {2}, std::vector<std::int32_t>{10, 50});
-  const AttentionOptions options{.heads = 1, .length = 60};
+  const ValueId qkv = bench.Parameter("qkv", {2 * 76, 3 * 8});
+  const ValueId lengths = bench.Ids("lengths", {2}, std::vector<std::int32_t>{10, 66});
+  const AttentionOptions options{.heads = 1, .length = 76};
   const ValueId y = bench.Apply(std::make_shared<Attention>(options), {qkv, lengths});
   bench.graph().MarkOutput(y);
-  const ValueId t = bench.Input("targets", {120, 8});
+  const ValueId t = bench.Input("targets", {152, 8});
   bench.PrepareTraining(bench.Apply(std::make_shared<MeanSquaredError>(), {y, t}));
-  for (std::int64_t row = 0; row < 120; ++row) {
-    if (row % 60 < (row < 60 ? 10 : 50)) continue;
+  for (std::int64_t row = 0; row < 152; ++row) {
+    if (row % 76 < (row < 76 ? 10 : 66)) continue;
     for (std::int64_t c = 0; c < 24; ++c) {
       bench.parameter("qkv")[static_cast<std::size_t>(row * 24 + c)] = kNan;
     }
   }
   bench.Run();
-  for (std::int64_t row = 0; row < 120; ++row) {
-    const bool known = row % 60 < (row < 60 ? 10 : 50);
+  for (std::int64_t row = 0; row < 152; ++row) {
+    const bool known = row % 76 < (row < 76 ? 10 : 66);
     for (std::int64_t c = 0; c < 8; ++c) {
       const float value = bench.executor().Output<float>(y)[row * 8 + c];
       EXPECT_TRUE(known ? std::isfinite(value) && value != 0 : value == 0) << row;
@@ -230,17 +231,17 @@ TEST(AttentionTest, PaddingIsNotRead) {
 // A NaN that is seen reaches every row that sees it.
 TEST(AttentionTest, PropagatesNan) {
   GraphBench bench;
-  const ValueId qkv = bench.Parameter("qkv", {60, 3 * 4});
+  const ValueId qkv = bench.Parameter("qkv", {76, 3 * 4});
   const ValueId y = bench.Apply(
-      std::make_shared<Attention>(AttentionOptions{.heads = 1, .length = 60, .causal = true}),
+      std::make_shared<Attention>(AttentionOptions{.heads = 1, .length = 76, .causal = true}),
       {qkv});
   bench.graph().MarkOutput(y);
   bench.Prepare({});
-  bench.parameter("qkv")[50 * 12 + 5] = std::numeric_limits<float>::quiet_NaN();  // k of row 50
+  bench.parameter("qkv")[66 * 12 + 5] = std::numeric_limits<float>::quiet_NaN();  // k of row 66
   bench.Run();
-  for (std::int64_t row = 0; row < 60; ++row) {
+  for (std::int64_t row = 0; row < 76; ++row) {
     const float value = bench.executor().Output<float>(y)[row * 4];
-    EXPECT_EQ(std::isnan(value), row >= 50) << row;
+    EXPECT_EQ(std::isnan(value), row >= 66) << row;
   }
 }
 
