@@ -174,17 +174,34 @@ Status NoMemory(std::string_view what, std::uint64_t bytes) {
 }
 
 namespace {
+
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+// Anonymous memory, from a boundary of huge pages on if it can hold one; MAP_FAILED without memory.
+void* MapAligned(std::size_t bytes) {
+  const std::size_t spare = bytes < kHugePage ? 0 : kHugePage;
+  void* const mapped =
+      mmap(nullptr, bytes + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED || spare == 0) return mapped;
+  auto* const first = static_cast<std::byte*>(mapped);
+  const std::size_t before = -reinterpret_cast<std::uintptr_t>(first) % kHugePage;
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t used = (before + bytes + page - 1) / page * page;
+  if (before > 0) (void)munmap(first, before);
+  if (used < bytes + spare) (void)munmap(first + used, bytes + spare - used);
+  (void)madvise(first + before, bytes, MADV_HUGEPAGE);
+  return first + before;
 }
+
+}  // namespace
 
 Result<HostBuffer> HostBuffer::Allocate(std::size_t bytes, const char* what) {
   HostBuffer buffer;
   if (bytes == 0) return buffer;
-  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* data = MapAligned(bytes);
   if (data == MAP_FAILED) {
     return NoMemory(what, bytes);
   }
-  if (bytes >= kHugePage) (void)madvise(data, bytes, MADV_HUGEPAGE);
   buffer.data_ = {static_cast<std::byte*>(data), {bytes}};
   return buffer;
 }

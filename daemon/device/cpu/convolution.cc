@@ -84,7 +84,7 @@ Result<Convolution> Convolution::Prepare(CpuContext& context, ConvolutionKind ki
                                          const ConvolutionSpec& spec, const float* parameter) {
   try {
     Convolution convolution;
-    GACCD_RETURN_IF_ERROR(convolution.Make(context, kind, spec, parameter));
+    convolution.Make(context, kind, spec, parameter);
     return convolution;
   } catch (const dnnl::error& error) {
     return Status(ErrorKind::kInternal, StrCat("oneDNN ", ToText(spec), ": ", error.what()));
@@ -100,29 +100,28 @@ void Convolution::SetMain(const PrimitiveDesc& desc, const dnnl::engine& engine,
   main_.args.push_back({DNNL_ARG_SCRATCHPAD, scratch_.get()});
 }
 
-Status Convolution::Make(CpuContext& context, ConvolutionKind kind, const ConvolutionSpec& spec,
-                         const float* parameter) {
+void Convolution::Make(CpuContext& context, ConvolutionKind kind, const ConvolutionSpec& spec,
+                       const float* parameter) {
   const dnnl::engine& engine = context.engine();
   const Descriptions d(kind, spec);
   stream_ = context.stream();
   x_ = dnnl::memory(d.x, engine, nullptr);
   y_ = dnnl::memory(d.y, engine, nullptr);
-  const auto pack = [&](const Desc& packed) -> Status {
-    GACCD_ASSIGN_OR_RETURN(weight_, PackedWeight::Make(context, parameter, d.plain_weight, packed));
+  const auto pack = [&](const Desc& packed) {
+    weight_ = PackedWeight::Make(context, parameter, d.plain_weight, packed);
     main_.args.push_back({DNNL_ARG_WEIGHTS, weight_.memory().get()});
     scratch_bytes_ += weight_.scratch_bytes();
-    return Status::Ok();
   };
   if (kind == ConvolutionKind::kForward) {
     const Forward::primitive_desc desc = ForwardDesc(d, engine);
     SetMain(desc, engine, Forward(desc));
-    GACCD_RETURN_IF_ERROR(pack(desc.weights_desc()));
+    pack(desc.weights_desc());
     if (spec.bias) {
       bias_ = dnnl::memory(d.bias, engine, nullptr);
       main_.args.push_back({DNNL_ARG_BIAS, bias_.get()});
     }
     main_.args.insert(main_.args.end(), {{DNNL_ARG_SRC, x_.get()}, {DNNL_ARG_DST, y_.get()}});
-    return Status::Ok();
+    return;
   }
   const Forward::primitive_desc hint = HintFor(spec, engine);
   if (kind == ConvolutionKind::kInputGradient) {
@@ -132,7 +131,8 @@ Status Convolution::Make(CpuContext& context, ConvolutionKind kind, const Convol
     SetMain(desc, engine, BackwardData(desc));
     main_.args.insert(main_.args.end(),
                       {{DNNL_ARG_DIFF_DST, y_.get()}, {DNNL_ARG_DIFF_SRC, x_.get()}});
-    return pack(desc.weights_desc());
+    pack(desc.weights_desc());
+    return;
   }
   const auto desc =
       DescribeGradient<BackwardWeights>(engine, OwnScratch(), hint, kAlgorithm, d.x, d.weight, d.y,
@@ -154,7 +154,6 @@ Status Convolution::Make(CpuContext& context, ConvolutionKind kind, const Convol
                                              {DNNL_ARG_TO, plain_gradient_.get()}};
   overwrite_ = {dnnl::reorder(gradient_, plain_gradient_), args};
   add_ = {dnnl::reorder(gradient_, plain_gradient_, adding), args};
-  return Status::Ok();
 }
 
 void Convolution::Bind(const ConvolutionOperands& operands) {

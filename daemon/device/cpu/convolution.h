@@ -69,8 +69,8 @@ class Convolution {
   };
 
   Convolution() = default;
-  Status Make(CpuContext& context, ConvolutionKind kind, const ConvolutionSpec& spec,
-              const float* parameter);
+  void Make(CpuContext& context, ConvolutionKind kind, const ConvolutionSpec& spec,
+            const float* parameter);
   template <typename PrimitiveDesc>
   void SetMain(const PrimitiveDesc& desc, const dnnl::engine& engine, dnnl::primitive primitive);
   Status Execute(const Step& step) const;

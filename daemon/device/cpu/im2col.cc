@@ -121,10 +121,9 @@ Status Im2colConvolution::Make(CpuContext& context, const ConvolutionSpec& spec,
   // [taps * read, written] in the layout of MatmulSpec::blocked_b.
   const dnnl::memory::dims dims = {written_channels_, is_gradient_ ? spec.out : spec.in,
                                    spec.kernel[0], spec.kernel[1]};
-  GACCD_ASSIGN_OR_RETURN(
-      weight_, PackedWeight::Make(context, parameter,
-                                  Desc(dims, Type::f32, is_gradient_ ? Tag::iohw : Tag::oihw),
-                                  Desc(dims, Type::bf16, Tag::AcdB16b64a2b)));
+  weight_ = PackedWeight::Make(context, parameter,
+                               Desc(dims, Type::f32, is_gradient_ ? Tag::iohw : Tag::oihw),
+                               Desc(dims, Type::bf16, Tag::AcdB16b64a2b));
   const std::int64_t rows = BlockRows(im2col_);
   for (const std::int64_t m : {rows, im2col_.rows() % rows}) {
     if (m == 0) continue;

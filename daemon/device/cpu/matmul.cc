@@ -61,8 +61,8 @@ Result<Matmul> Matmul::Prepare(CpuContext& context, const MatmulSpec& spec) {
     matmul.scratch_bytes_ = static_cast<std::int64_t>(primitive_desc.scratchpad_desc().get_size());
     matmul.packed_ = spec.packed_b != nullptr && primitive_desc.weights_desc() != plain_b;
     if (matmul.packed_) {
-      GACCD_ASSIGN_OR_RETURN(matmul.b_, context.packed_weights().Get(
-                                            spec.packed_b, plain_b, primitive_desc.weights_desc()));
+      matmul.b_ =
+          context.packed_weights().Get(spec.packed_b, plain_b, primitive_desc.weights_desc());
     } else {
       matmul.b_ = unbound(plain_b);
     }

@@ -37,8 +37,7 @@ struct MatmulSpec {
 class Matmul {
  public:
   // `context` must outlive it. REQUIRES: not bf16 if context.f64_sums(). kInternal, with the sizes,
-  // if oneDNN fails (bf16: also a CPU for which DetectCpuBf16() is kNone); kOs without memory for a
-  // packed copy.
+  // if oneDNN fails (bf16: also a CPU for which DetectCpuBf16() is kNone).
   static Result<Matmul> Prepare(CpuContext& context, const MatmulSpec& spec);
 
   [[nodiscard]] std::int64_t scratch_bytes() const { return scratch_bytes_; }

@@ -31,8 +31,8 @@ PackedWeights::Packing PackedWeights::SelectPacking(const dnnl::memory::desc& pl
   return transposed && blocks ? Packing::kTransposed : Packing::kReorder;
 }
 
-Result<dnnl::memory> PackedWeights::Get(const float* plain, const dnnl::memory::desc& plain_desc,
-                                        const dnnl::memory::desc& packed_desc) {
+dnnl::memory PackedWeights::Get(const float* plain, const dnnl::memory::desc& plain_desc,
+                                const dnnl::memory::desc& packed_desc) {
   for (const Entry& entry : entries_) {
     if (entry.plain.get_data_handle() == plain && entry.plain.get_desc() == plain_desc &&
         entry.packed.get_desc() == packed_desc) {
@@ -40,11 +40,9 @@ Result<dnnl::memory> PackedWeights::Get(const float* plain, const dnnl::memory::
     }
   }
   Entry entry;
-  GACCD_ASSIGN_OR_RETURN(entry.storage,
-                         HostBuffer::Allocate(packed_desc.get_size(), "packed weights"));
   // oneDNN takes both sides of a reorder as mutable; it only reads the source.
   entry.plain = dnnl::memory(plain_desc, context_.engine(), const_cast<float*>(plain));
-  entry.packed = dnnl::memory(packed_desc, context_.engine(), entry.storage.data());
+  entry.packed = dnnl::memory(packed_desc, context_.engine(), nullptr);
   entry.packing = SelectPacking(plain_desc, packed_desc);
   const bool transposed =
       entry.packing == Packing::kTransposed || entry.packing == Packing::kBf16Transposed;
@@ -58,7 +56,29 @@ Result<dnnl::memory> PackedWeights::Get(const float* plain, const dnnl::memory::
   return entries_.back().packed;
 }
 
+std::size_t PackedWeights::AlignedBytes(const Entry& entry) {
+  return (entry.packed.get_desc().get_size() + kPackedAlignment - 1) / kPackedAlignment *
+         kPackedAlignment;
+}
+
+Status PackedWeights::AllocateNew() {
+  const auto is_new = [](const Entry& entry) { return entry.packed.get_data_handle() == nullptr; };
+  std::size_t bytes = 0;
+  for (const Entry& entry : entries_) bytes += is_new(entry) ? AlignedBytes(entry) : 0;
+  if (bytes == 0) return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(HostBuffer buffer, HostBuffer::Allocate(bytes, "packed weights"));
+  std::byte* at = buffer.data();
+  for (Entry& entry : entries_) {
+    if (!is_new(entry)) continue;
+    entry.packed.set_data_handle(at);
+    at += AlignedBytes(entry);
+  }
+  storage_.push_back(std::move(buffer));
+  return Status::Ok();
+}
+
 Status PackedWeights::Repack() {
+  GACCD_RETURN_IF_ERROR(AllocateNew());
   for (Entry& entry : entries_) {
     if (entry.packing == Packing::kReorder) {
       GACCD_RETURN_IF_ERROR(Reorder(entry));
@@ -74,6 +94,7 @@ void PackedWeights::RepackUpTo(const float* end) {
   for (Entry& entry : entries_) {
     const std::int64_t ready = end - static_cast<const float*>(entry.plain.get_data_handle());
     if (entry.packing == Packing::kReorder || ready <= 0) continue;
+    if (entry.packed.get_data_handle() == nullptr) continue;
     const std::int64_t rows = ready / entry.stored_columns;
     PackRows(entry,
              rows < entry.stored_rows ? rows / kPackedRows * kPackedRows : entry.stored_rows);
@@ -114,16 +135,15 @@ Status PackedWeights::Reorder(const Entry& entry) {
 
 std::int64_t PackedWeights::bytes() const {
   std::int64_t sum = 0;
-  for (const Entry& entry : entries_) sum += static_cast<std::int64_t>(entry.storage.bytes());
+  for (const Entry& entry : entries_) sum += static_cast<std::int64_t>(AlignedBytes(entry));
   return sum;
 }
 
-Result<PackedWeight> PackedWeight::Make(CpuContext& context, const float* parameter,
-                                        const dnnl::memory::desc& plain,
-                                        const dnnl::memory::desc& packed) {
+PackedWeight PackedWeight::Make(CpuContext& context, const float* parameter,
+                                const dnnl::memory::desc& plain, const dnnl::memory::desc& packed) {
   PackedWeight made;
   if (parameter != nullptr) {
-    GACCD_ASSIGN_OR_RETURN(made.packed_, context.packed_weights().Get(parameter, plain, packed));
+    made.packed_ = context.packed_weights().Get(parameter, plain, packed);
     return made;
   }
   made.stream_ = context.stream();

@@ -19,13 +19,13 @@ class PackedWeights {
  public:
   explicit PackedWeights(const CpuContext& context) : context_(context) {}
 
-  // The packed copy of the weight at `plain` (whose address must not change). Undefined until
-  // Repack(). kOs without memory for it; throws dnnl::error, which Matmul::Prepare() catches.
-  Result<dnnl::memory> Get(const float* plain, const dnnl::memory::desc& plain_desc,
-                           const dnnl::memory::desc& packed_desc);
+  // The packed copy of the weight at `plain` (whose address must not change), without memory until
+  // Repack(). Throws dnnl::error, which Matmul::Prepare() catches.
+  dnnl::memory Get(const float* plain, const dnnl::memory::desc& plain_desc,
+                   const dnnl::memory::desc& packed_desc);
 
-  // Copies every weight again. Call after the parameters changed, before the next product.
-  // kInternal if oneDNN fails.
+  // Copies every weight again. Call after the parameters changed, before the next product. kOs
+  // without memory for new copies; kInternal if oneDNN fails.
   Status Repack();
   // The values before `end` are final until the next Repack(): packs them now, from the caches;
   // Repack() packs the rest.
@@ -38,9 +38,8 @@ class PackedWeights {
   static Packing SelectPacking(const dnnl::memory::desc& plain, const dnnl::memory::desc& packed);
 
   struct Entry {
-    HostBuffer storage;
     dnnl::memory plain;
-    dnnl::memory packed;
+    dnnl::memory packed;  // without memory until the next Repack()
     Packing packing = Packing::kReorder;
     std::int64_t stored_rows = 0;  // rows of `plain` in memory, row-major
     std::int64_t stored_columns = 0;
@@ -49,11 +48,16 @@ class PackedWeights {
     std::vector<dnnl_exec_arg_t> args;
   };
 
+  static std::size_t AlignedBytes(const Entry& entry);
   static void PackRows(Entry& entry, std::int64_t last);
   Status Reorder(const Entry& entry);
 
+  // For the entries without memory: together, as huge pages are longer than most weights.
+  Status AllocateNew();
+
   const CpuContext& context_;
   std::vector<Entry> entries_;
+  std::vector<HostBuffer> storage_;
 };
 
 // The packed copy of a weight that a prepared product reads: that of a parameter, which the
@@ -62,9 +66,8 @@ class PackedWeight {
  public:
   PackedWeight() = default;
   // parameter: null for a computed weight. As PackedWeights::Get().
-  static Result<PackedWeight> Make(CpuContext& context, const float* parameter,
-                                   const dnnl::memory::desc& plain,
-                                   const dnnl::memory::desc& packed);
+  static PackedWeight Make(CpuContext& context, const float* parameter,
+                           const dnnl::memory::desc& plain, const dnnl::memory::desc& packed);
 
   [[nodiscard]] const dnnl::memory& memory() const { return packed_; }
   // A multiple of 64.

@@ -138,10 +138,9 @@ Result<WinogradConvolution> WinogradConvolution::Prepare(CpuContext& context, Co
 Status WinogradConvolution::Make(CpuContext& context, const float* parameter) {
   const dnnl::engine& engine = context.engine();
   stream_ = context.stream();
-  GACCD_ASSIGN_OR_RETURN(kernels_,
-                         PackedWeight::Make(context, parameter,
-                                            turned_ ? WeightDesc(out_, in_) : WeightDesc(in_, out_),
-                                            PlanesDesc(in_, out_, turned_)));
+  kernels_ = PackedWeight::Make(context, parameter,
+                                turned_ ? WeightDesc(out_, in_) : WeightDesc(in_, out_),
+                                PlanesDesc(in_, out_, turned_));
   const std::int64_t block = tiles_.block();
   const Desc pixels({kWinogradPlanes, block, in_}, Type::f32, Tag::abc);
   const Desc kernels({kWinogradPlanes, in_, out_}, Type::f32, Tag::abc);

@@ -12,6 +12,16 @@ namespace gaccd {
 
 namespace {
 
+std::int64_t ReadProcessKilobytes(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  while (status >> word && word != name) {
+  }
+  std::int64_t kilobytes = 0;
+  status >> kilobytes;
+  return kilobytes;
+}
+
 // A machine with 8 GB available, whose files are in a folder.
 class SharedMemoryTest : public ::testing::Test {
  protected:
@@ -93,6 +103,20 @@ TEST(NoMemory, CanBeToldFromOtherErrors) {
 TEST(SharedMemory, IsUnknownWithoutMeminfo) {
   const TempFolder dir;
   EXPECT_FALSE(FreeSharedMemory(dir.path()).has_value());
+}
+
+// Otherwise up to two huge pages of a buffer would be small ones.
+TEST(HostBuffer, StartsAtHugePageIfItHoldsOne) {
+  constexpr std::size_t kHuge = std::size_t{2} << 20;
+  for (const std::size_t bytes : {kHuge, kHuge + 1, 5 * kHuge - 4096}) {
+    const auto mapped = [] { return ReadProcessKilobytes("VmSize:"); };
+    const std::int64_t before = mapped();
+    const HostBuffer buffer = *HostBuffer::Allocate(bytes, "test");
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % kHuge, 0U) << bytes;
+    EXPECT_EQ(buffer.bytes(), bytes);
+    EXPECT_EQ(mapped() - before, static_cast<std::int64_t>((bytes + 4095) / 4096 * 4)) << bytes;
+    std::fill_n(buffer.data(), bytes, std::byte{1});
+  }
 }
 
 }  // namespace
