@@ -4,6 +4,8 @@
 // selects one for the machine. Empty under sanitizers, which cannot run inside an ifunc resolver.
 #pragma once
 
+#include <cstdint>
+
 #if defined(GACCD_SANITIZED) || !defined(__x86_64__) || defined(__clang__)
 #define GACCD_SIMD_CLONES
 #else
@@ -28,3 +30,24 @@ inline bool HasRegistersOf16Floats() {
 #else
 #define GACCD_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
 #endif
+
+// Starts to load the lines of an output shortly before a loop writes them. Stores alone bring lines
+// from memory at two thirds of its rate (9.6 and 15 GB/s on one core of an Intel Xeon).
+[[gnu::always_inline]] inline void PrefetchOutput(const void* output, std::int64_t bytes) {
+  constexpr std::int64_t kLine = 64;
+  const auto* const first = static_cast<const char*>(output);
+  for (std::int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(first + at);
+}
+
+// body(i) for each i < elements, which writes element i of the outputs.
+template <typename Body, typename... T>
+[[gnu::always_inline]] inline void ForEachElement(std::int64_t elements, const Body& body,
+                                                  T*... outputs) {
+  constexpr std::int64_t kAtOnce = 128;
+  for (std::int64_t first = 0; first < elements; first += kAtOnce) {
+    const std::int64_t end = first + kAtOnce < elements ? first + kAtOnce : elements;
+    (PrefetchOutput(outputs + end, kAtOnce * static_cast<std::int64_t>(sizeof(T))), ...);
+    GACCD_INDEPENDENT_ITERATIONS
+    for (std::int64_t i = first; i < end; ++i) body(i);
+  }
+}

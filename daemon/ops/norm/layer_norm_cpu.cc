@@ -35,6 +35,7 @@ GACCD_SIMD_CLONES void Forward(const float* x, const float* gamma, const float* 
         size.columns, [row, mean](std::int64_t d) { return (row[d] - mean) * (row[d] - mean); });
     const float rstd = 1.0F / std::sqrt(squares / columns + eps);
     T* to = y + n * size.columns;
+    PrefetchOutput(to + size.columns, size.columns * sizeof(T));
     GACCD_INDEPENDENT_ITERATIONS
     for (std::int64_t d = 0; d < size.columns; ++d) {
       const float scaled = (row[d] - mean) * rstd * gamma[d];
@@ -68,6 +69,7 @@ GACCD_SIMD_CLONES void RowGradient(const float* dy, const float* x, const float*
   const float mean_gh = product / static_cast<float>(columns);
   float* of_gamma = block.gamma;
   float* of_beta = block.beta;
+  PrefetchOutput(dx + columns, columns * sizeof(float));
   GACCD_INDEPENDENT_ITERATIONS
   for (std::int64_t d = 0; d < columns; ++d) {
     const float h = (x[d] - mean) * rstd;

@@ -27,35 +27,43 @@ struct IdentityFormula {  // a cast
 enum class ActivationKind : std::uint8_t { kGelu, kGeluTanh, kTanh, kSilu, kSigmoid, kHardswish };
 
 // Activations of activations.h. Gradients take dy and x; those of tanh and sigmoid dy and y. Math:
-// see ExactMath.
+// see ExactMath. WithSlope(): the value and the derivative, of which the compiler otherwise
+// computes the exponential twice.
+struct ValueAndSlope {
+  float value;
+  float slope;
+};
+
 template <typename Math>
 struct GeluFormula {
-  GACCD_HOST_DEVICE static float Apply(float x) { return x * NormalDistribution<Math>(x).below; }
+  GACCD_HOST_DEVICE static float Apply(float x) { return WithSlope(x).value; }
+  GACCD_HOST_DEVICE static ValueAndSlope WithSlope(float x) {
+    const NormalAt at = NormalDistribution<Math>(x);
+    return {x * at.below, at.below + x * at.density};
+  }
 };
 template <typename Math>
 struct GeluGradientFormula {
   GACCD_HOST_DEVICE static float Apply(float dy, float x) {
-    const NormalAt at = NormalDistribution<Math>(x);
-    return dy * (at.below + x * at.density);
+    return dy * GeluFormula<Math>::WithSlope(x).slope;
   }
 };
 template <typename Math>
 struct GeluTanhFormula {
-  static constexpr float kScale = 1.59576912F;  // 2 sqrt(2 / pi)
-  static constexpr float kCubic = 0.044715F;
+  GACCD_HOST_DEVICE static float Apply(float x) { return WithSlope(x).value; }
   // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u))
-  GACCD_HOST_DEVICE static float Gate(float x) {
-    return Math::Divide(1.0F, 1.0F + Math::Exp(-kScale * (x + kCubic * x * x * x)));
+  GACCD_HOST_DEVICE static ValueAndSlope WithSlope(float x) {
+    constexpr float kScale = 1.59576912F;  // 2 sqrt(2 / pi)
+    constexpr float kCubic = 0.044715F;
+    const float gate = Math::Divide(1.0F, 1.0F + Math::Exp(-kScale * (x + kCubic * x * x * x)));
+    const float slope = kScale * (1.0F + 3.0F * kCubic * x * x);
+    return {x * gate, gate + x * gate * (1.0F - gate) * slope};
   }
-  GACCD_HOST_DEVICE static float Apply(float x) { return x * Gate(x); }
 };
 template <typename Math>
 struct GeluTanhGradientFormula {
   GACCD_HOST_DEVICE static float Apply(float dy, float x) {
-    using Forward = GeluTanhFormula<Math>;
-    const float gate = Forward::Gate(x);
-    const float slope = Forward::kScale * (1.0F + 3.0F * Forward::kCubic * x * x);
-    return dy * (gate + x * gate * (1.0F - gate) * slope);
+    return dy * GeluTanhFormula<Math>::WithSlope(x).slope;
   }
 };
 template <typename Math>

@@ -34,27 +34,26 @@ using Call = CallKernel::Call;
 // y[i] = f(x[i]), rounded to T; y may alias x.
 template <typename Formula, typename T>
 GACCD_SIMD_CLONES void UnaryLoop(const float* x, T* y, std::int64_t elements) {
-  GACCD_INDEPENDENT_ITERATIONS
-  for (std::int64_t i = 0; i < elements; ++i) y[i] = FromFloat<T>(Formula::Apply(x[i]));
+  ForEachElement(
+      elements, [=](std::int64_t i) { y[i] = FromFloat<T>(Formula::Apply(x[i])); }, y);
 }
 
 // c[i] = f(a[i], b[i]); c may alias a or b.
 template <typename Formula, typename B, typename T>
 GACCD_SIMD_CLONES void BinaryLoop(const float* a, const B* b, T* c, std::int64_t elements) {
-  GACCD_INDEPENDENT_ITERATIONS
-  for (std::int64_t i = 0; i < elements; ++i) {
-    c[i] = FromFloat<T>(Formula::Apply(a[i], ToFloat(b[i])));
-  }
+  ForEachElement(
+      elements, [=](std::int64_t i) { c[i] = FromFloat<T>(Formula::Apply(a[i], ToFloat(b[i]))); },
+      c);
 }
 
 // c[i] = f(a1[i] + a2[i], b[i]); c may alias any of them.
 template <typename Formula, typename B, typename T>
 GACCD_SIMD_CLONES void SumLoop(const float* a1, const float* a2, const B* b, T* c,
                                std::int64_t elements) {
-  GACCD_INDEPENDENT_ITERATIONS
-  for (std::int64_t i = 0; i < elements; ++i) {
-    c[i] = FromFloat<T>(Formula::Apply(a1[i] + a2[i], ToFloat(b[i])));
-  }
+  ForEachElement(
+      elements,
+      [=](std::int64_t i) { c[i] = FromFloat<T>(Formula::Apply(a1[i] + a2[i], ToFloat(b[i]))); },
+      c);
 }
 
 template <typename T, typename Formula>

@@ -18,13 +18,16 @@ constexpr std::int64_t kBlockValues = std::int64_t{1} << 16;
 constexpr std::int64_t kBlockRows = 32;  // at least, and a multiple of it
 
 // y[i] = f(x[i]), slope[i] = f'(x[i])
-template <typename Formula, typename Gradient, typename T>
+template <typename Formula, typename T>
 GACCD_SIMD_CLONES void ValuesAndSlopes(const float* x, std::int64_t elements, T* y, float* slope) {
-  GACCD_INDEPENDENT_ITERATIONS
-  for (std::int64_t i = 0; i < elements; ++i) {
-    y[i] = FromFloat<T>(Formula::Apply(x[i]));
-    slope[i] = Gradient::Apply(1, x[i]);
-  }
+  ForEachElement(
+      elements,
+      [=](std::int64_t i) {
+        const ValueAndSlope at = Formula::WithSlope(x[i]);
+        y[i] = FromFloat<T>(at.value);
+        slope[i] = at.slope;
+      },
+      y, slope);
 }
 
 class LinearGeluKernel : public Kernel {
@@ -87,13 +90,13 @@ class LinearGeluKernel : public Kernel {
 
 template <typename T>
 LinearGeluKernel::Activate* SelectActivation(ActivationKind kind) {
-  return WithActivation<ExactMath>(
-      kind, [](auto formula, auto gradient) -> LinearGeluKernel::Activate* {
-        return [](const float* pre, std::int64_t elements, void* y, float* slope) {
-          ValuesAndSlopes<decltype(formula), decltype(gradient)>(pre, elements, static_cast<T*>(y),
-                                                                 slope);
-        };
-      });
+  const auto select = [](auto formula) -> LinearGeluKernel::Activate* {
+    return [](const float* pre, std::int64_t elements, void* y, float* slope) {
+      ValuesAndSlopes<decltype(formula)>(pre, elements, static_cast<T*>(y), slope);
+    };
+  };
+  return kind == ActivationKind::kGelu ? select(GeluFormula<ExactMath>())
+                                       : select(GeluTanhFormula<ExactMath>());
 }
 
 // dpre = (dy W) * slope, one product.
