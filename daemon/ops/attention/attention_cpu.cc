@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 #include <span>
+#include <type_traits>
+#include <utility>
 
 #include "collectives/base/simd.h"
 #include "daemon/device/cpu/cpu_context.h"
@@ -69,6 +71,18 @@ GACCD_SIMD_CLONES void CopyRows(const float* from, std::int64_t rows, std::int64
       to[i * to_step + d] = FromFloat<T>(from[i * width + d]);
   }
 }
+
+// The `width` columns of a head in an output whose rows are `step` values apart.
+struct OutputRows {
+  float* data;
+  std::int64_t step;
+  std::int64_t width;
+
+  [[nodiscard]] float* row(std::int64_t i) const { return data + i * step; }
+  void FillWithZeros(std::int64_t first, std::int64_t end) const {
+    for (std::int64_t i = first; i < end; ++i) std::fill_n(row(i), width, 0.0F);
+  }
+};
 
 // Partial sums per row.
 constexpr std::int64_t kLanes = 16;
@@ -141,22 +155,30 @@ void ForEachRows(bool diagonal, std::int64_t rows, std::int64_t keys, const Run&
   }
 }
 
-// Memory for one head at a time; q, v and p are left or right operands of products over rows,
-// `keys` is transposed.
+template <typename Tiles>
+using Operand = BasicTileOperand<typename Tiles::Word>;
+
+// The rows of an operand from `row` on.
+template <typename Word>
+BasicTileOperand<Word> From(const BasicTileOperand<Word>& a, std::int64_t row) {
+  return {a.data + row * a.row_step, a.row_step, a.k_step};
+}
+
+// Memory for one head at a time: `rows` and p are left operands, v is a right one, and `keys` is k
+// transposed.
 template <typename Tiles>
 struct ForwardScratch {
   using Word = typename Tiles::Word;
   ScratchPieces pieces;
-  Word *q, *keys, *v, *p;
-  float *y, *s, *tops, *sums;
+  Word *rows, *keys, *v, *p;
+  float *s, *tops, *sums;
 
   ForwardScratch(const Sizes& z, void* memory) : pieces(memory) {
     const std::int64_t words = z.padded() * Tiles::Words(z.width);
-    q = pieces.Allocate<Word>(words);
+    rows = pieces.Allocate<Word>(Tiles::kIsF32 ? 0 : words);
     keys = pieces.Allocate<Word>(words);
     v = pieces.Allocate<Word>(Tiles::Words(z.padded()) * z.width);
     p = pieces.Allocate<Word>(Tiles::kIsF32 ? 0 : kRows * Tiles::Words(kRows));
-    y = pieces.Allocate<float>(z.padded() * z.width);
     s = pieces.Allocate<float>(kRows * kRows);
     tops = pieces.Allocate<float>(kRows);
     sums = pieces.Allocate<float>(kRows * kLanes);
@@ -165,63 +187,61 @@ struct ForwardScratch {
 
 // Computes y and lse of the rows [first, first + rows) of a head with `known` keys.
 template <typename Tiles>
-void ForwardTile(const Sizes& z, const Tiles& tiles, const ForwardScratch<Tiles>& at,
-                 std::int64_t first, std::int64_t rows, std::int64_t known, float* lse) {
+void ForwardTile(const Sizes& z, const Tiles& tiles, const Operand<Tiles>& q,
+                 const ForwardScratch<Tiles>& at, std::int64_t first, std::int64_t rows,
+                 std::int64_t known, const OutputRows& y, float* lse) {
   const std::int64_t d = z.width;
   const std::int64_t words = Tiles::Words(d);
-  const std::int64_t key_words = Tiles::Words(kRows);
-  float* y = at.y + first * d;
   std::fill_n(at.tops, rows, -kInfinity);
   std::fill_n(at.sums, rows * kLanes, 0.0F);
-  std::fill_n(y, rows * d, 0.0F);
   const std::int64_t keys = z.causal ? std::min(first + rows, known) : known;
   for (std::int64_t key = 0; key < keys; key += kRows) {
     const bool diagonal = z.causal && key == first;
     const std::int64_t tile_keys = std::min(kRows, known - key);
     ForEachRows(diagonal, rows, tile_keys,
                 [&](std::int64_t row, std::int64_t count, std::int64_t seen) {
-                  tiles.Product({at.q + (first + row) * words, words, 1}, at.keys + key * words,
-                                kRows, at.s + row * kRows, kRows, count, seen, words, false);
+                  tiles.Product(From(q, first + row), at.keys + key * words, kRows,
+                                at.s + row * kRows, kRows, count, seen, words, false);
                 });
     for (std::int64_t i = 0; i < rows; ++i) {
       const float factor = SoftmaxRow(at.s + i * kRows, z.Seen(first + i, key, known), z.scale,
                                       at.tops[i], at.sums + i * kLanes);
-      if (factor != 1.0F) Multiply(y + i * d, d, factor);
+      if (key > 0 && factor != 1.0F) Multiply(y.row(first + i), d, factor);
     }
-    const auto* p = tiles.TileRows({at.s, kRows, rows, kRows}, at.p);
-    ForEachRows(
-        diagonal, rows, tile_keys, [&](std::int64_t row, std::int64_t count, std::int64_t seen) {
-          tiles.Product({p + row * key_words, key_words, 1}, at.v + Tiles::Words(key) * d, d,
-                        y + row * d, d, count, d, Tiles::Words(std::min(seen, tile_keys)), true);
-        });
+    const auto p = tiles.Rows({at.s, kRows, rows, kRows}, at.p);
+    ForEachRows(diagonal, rows, tile_keys,
+                [&](std::int64_t row, std::int64_t count, std::int64_t seen) {
+                  tiles.Product(From(p, row), at.v + Tiles::Words(key) * d, d, y.row(first + row),
+                                y.step, count, d, Tiles::Words(std::min(seen, tile_keys)), key > 0);
+                });
   }
   for (std::int64_t i = 0; i < rows; ++i) {
     const float* sums = at.sums + i * kLanes;
     const float sum = SumValues(kLanes, [sums](std::int64_t l) { return sums[l]; });
-    Multiply(y + i * d, d, 1.0F / sum);
+    Multiply(y.row(first + i), d, 1.0F / sum);
     lse[first + i] = at.tops[i] + std::log(sum);
   }
 }
 
 template <typename Tiles>
 void ForwardHead(const Sizes& z, const Tiles& tiles, const Parts<const float>& in,
-                 std::int64_t known, const ForwardScratch<Tiles>& at, float* y, float* lse) {
+                 std::int64_t known, const ForwardScratch<Tiles>& at, const OutputRows& y,
+                 float* lse) {
   const std::int64_t d = z.width;
   const std::int64_t rows = z.Rows(known);
-  tiles.PackRows({in.k, z.step, known, d}, at.q);
-  TransposeAttentionTiles(at.q, known, Tiles::Words(d), at.keys);
-  tiles.PackRows({in.q, z.step, rows, d}, at.q);
+  TransposeAttentionTiles(tiles.Rows({in.k, z.step, known, d}, at.rows), known, Tiles::Words(d),
+                          at.keys);
+  const auto q = tiles.Rows({in.q, z.step, rows, d}, at.rows);
   tiles.PackColumns({in.v, z.step, known, d}, at.v);
   for (std::int64_t first = 0; first < rows; first += kRows) {
-    ForwardTile(z, tiles, at, first, std::min(kRows, rows - first), known, lse);
+    ForwardTile(z, tiles, q, at, first, std::min(kRows, rows - first), known, y, lse);
   }
-  std::fill_n(at.y + rows * d, (z.length - rows) * d, 0.0F);
+  y.FillWithZeros(rows, z.length);
   std::fill_n(lse + rows, z.length - rows, 0.0F);
-  CopyRows(at.y, z.length, d, y, z.columns());
 }
 
 // *_rows are left operands, *_columns operands of products over rows; keys and values are k and v
-// transposed. f32 uses the same data for both.
+// transposed. The gradients of a head are summed here if they are rounded at the end.
 template <typename Tiles>
 struct BackwardScratch {
   using Word = typename Tiles::Word;
@@ -229,40 +249,51 @@ struct BackwardScratch {
   Word *q_rows, *q_columns, *k_columns, *dy_rows, *dy_columns, *keys, *values, *p, *ds;
   float *dq, *dk, *dv, *s, *dp, *delta;
 
-  BackwardScratch(const Sizes& z, void* memory) : pieces(memory) {
+  BackwardScratch(const Sizes& z, bool sums, void* memory) : pieces(memory) {
     const std::int64_t rows = z.padded() * Tiles::Words(z.width);
     const std::int64_t columns = Tiles::Words(z.padded()) * z.width;
-    for (Word** left : {&q_rows, &dy_rows, &keys, &values}) *left = pieces.Allocate<Word>(rows);
-    k_columns = pieces.Allocate<Word>(columns);
-    q_columns = Tiles::kIsF32 ? q_rows : pieces.Allocate<Word>(columns);
-    dy_columns = Tiles::kIsF32 ? dy_rows : pieces.Allocate<Word>(columns);
+    for (Word** left : {&q_rows, &dy_rows}) *left = pieces.Allocate<Word>(Tiles::kIsF32 ? 0 : rows);
+    for (Word** right : {&keys, &values}) *right = pieces.Allocate<Word>(rows);
+    for (Word** right : {&q_columns, &k_columns, &dy_columns}) {
+      *right = pieces.Allocate<Word>(columns);
+    }
     for (Word** tile : {&p, &ds}) {
       *tile = pieces.Allocate<Word>(Tiles::kIsF32 ? 0 : kRows * Tiles::Words(kRows));
     }
     for (float** gradient : {&dq, &dk, &dv})
-      *gradient = pieces.Allocate<float>(z.padded() * z.width);
+      *gradient = pieces.Allocate<float>(sums ? z.padded() * z.width : 0);
     for (float** tile : {&s, &dp}) *tile = pieces.Allocate<float>(kRows * kRows);
     delta = pieces.Allocate<float>(z.padded());
   }
 };
 
-// Adds the contributions of the rows [first, first + rows) and the keys from `key` on to each
-// other's gradients.
+struct OutputParts {
+  OutputRows q, k, v;
+};
+
+// A head's operands that are read where they are if they are f32.
 template <typename Tiles>
-void BackwardTile(const Sizes& z, const Tiles& tiles, const BackwardScratch<Tiles>& at,
-                  std::int64_t first, std::int64_t key, std::int64_t known, const float* lse) {
+struct LeftOperands {
+  Operand<Tiles> q, dy;
+};
+
+// Adds the contributions of the rows [first, first + rows) and the keys from `key` on to each
+// other's gradients, which the first tile of a row or key overwrites.
+template <typename Tiles>
+void BackwardTile(const Sizes& z, const Tiles& tiles, const LeftOperands<Tiles>& left,
+                  const BackwardScratch<Tiles>& at, std::int64_t first, std::int64_t key,
+                  std::int64_t known, const float* lse, const OutputParts& out) {
   const std::int64_t d = z.width;
   const std::int64_t words = Tiles::Words(d);
-  const std::int64_t key_words = Tiles::Words(kRows);
   const std::int64_t rows = std::min(kRows, z.Rows(known) - first);
   const std::int64_t keys = std::min(kRows, known - key);
   const bool diagonal = z.causal && key == first;
+  const bool add_to_keys = first > (z.causal ? key : 0);
   ForEachRows(diagonal, rows, keys, [&](std::int64_t row, std::int64_t count, std::int64_t seen) {
-    const std::int64_t from = (first + row) * words;
-    tiles.Product({at.q_rows + from, words, 1}, at.keys + key * words, kRows, at.s + row * kRows,
+    tiles.Product(From(left.q, first + row), at.keys + key * words, kRows, at.s + row * kRows,
                   kRows, count, seen, words, false);
-    tiles.Product({at.dy_rows + from, words, 1}, at.values + key * words, kRows,
-                  at.dp + row * kRows, kRows, count, seen, words, false);
+    tiles.Product(From(left.dy, first + row), at.values + key * words, kRows, at.dp + row * kRows,
+                  kRows, count, seen, words, false);
   });
   for (std::int64_t i = 0; i < rows; ++i) {
     GradientRow(at.s + i * kRows, at.dp + i * kRows, z.Seen(first + i, key, known), z.scale,
@@ -275,17 +306,17 @@ void BackwardTile(const Sizes& z, const Tiles& tiles, const BackwardScratch<Tile
   ForEachRows(diagonal, keys, keys, [&](std::int64_t j, std::int64_t count, std::int64_t) {
     const std::int64_t skipped = diagonal ? Tiles::Words(j) : 0;
     const std::int64_t from = skipped * kRows + j;
-    const std::int64_t to = (key + j) * d;
     const std::int64_t summed = Tiles::Words(rows) - skipped;
-    tiles.Product({p + from, 1, kRows}, at.dy_columns + columns + skipped * d, d, at.dv + to, d,
-                  count, d, summed, true);
-    tiles.Product({ds + from, 1, kRows}, at.q_columns + columns + skipped * d, d, at.dk + to, d,
-                  count, d, summed, true);
+    tiles.Product({p + from, 1, kRows}, at.dy_columns + columns + skipped * d, d,
+                  out.v.row(key + j), out.v.step, count, d, summed, add_to_keys);
+    tiles.Product({ds + from, 1, kRows}, at.q_columns + columns + skipped * d, d,
+                  out.k.row(key + j), out.k.step, count, d, summed, add_to_keys);
   });
-  ds = tiles.TileRows({at.dp, kRows, rows, kRows}, at.ds);
+  const auto ds_rows = tiles.Rows({at.dp, kRows, rows, kRows}, at.ds);
   ForEachRows(diagonal, rows, keys, [&](std::int64_t row, std::int64_t count, std::int64_t seen) {
-    tiles.Product({ds + row * key_words, key_words, 1}, at.k_columns + Tiles::Words(key) * d, d,
-                  at.dq + (first + row) * d, d, count, d, Tiles::Words(std::min(seen, keys)), true);
+    tiles.Product(From(ds_rows, row), at.k_columns + Tiles::Words(key) * d, d,
+                  out.q.row(first + row), out.q.step, count, d, Tiles::Words(std::min(seen, keys)),
+                  key > 0);
   });
 }
 
@@ -296,29 +327,36 @@ void BackwardHead(const Sizes& z, const Tiles& tiles, const float* dy, const flo
   const std::int64_t d = z.width;
   const std::int64_t columns = z.columns();
   const std::int64_t rows = z.Rows(known);
-  tiles.PackRows({in.k, z.step, known, d}, at.q_rows);
-  TransposeAttentionTiles(at.q_rows, known, Tiles::Words(d), at.keys);
-  tiles.PackRows({in.v, z.step, known, d}, at.q_rows);
-  TransposeAttentionTiles(at.q_rows, known, Tiles::Words(d), at.values);
-  tiles.PackRows({in.q, z.step, rows, d}, at.q_rows);
-  tiles.PackRows({dy, columns, rows, d}, at.dy_rows);
-  tiles.PackColumns({in.k, z.step, known, d}, at.k_columns);
-  if (!Tiles::kIsF32) {
-    tiles.PackColumns({in.q, z.step, rows, d}, at.q_columns);
-    tiles.PackColumns({dy, columns, rows, d}, at.dy_columns);
+  for (auto [part, transposed] : {std::pair(in.k, at.keys), std::pair(in.v, at.values)}) {
+    TransposeAttentionTiles(tiles.Rows({part, z.step, known, d}, at.q_rows), known, Tiles::Words(d),
+                            transposed);
   }
-  for (float* gradient : {at.dq, at.dk, at.dv}) std::fill_n(gradient, z.length * d, 0.0F);
+  const LeftOperands<Tiles> left{tiles.Rows({in.q, z.step, rows, d}, at.q_rows),
+                                 tiles.Rows({dy, columns, rows, d}, at.dy_rows)};
+  tiles.PackColumns({in.q, z.step, rows, d}, at.q_columns);
+  tiles.PackColumns({in.k, z.step, known, d}, at.k_columns);
+  tiles.PackColumns({dy, columns, rows, d}, at.dy_columns);
   for (std::int64_t i = 0; i < rows; ++i) {
     at.delta[i] = Dot(dy + i * columns, y + i * columns, d);
   }
+  const auto sums = [&](auto* output, float* scratch) {
+    if constexpr (std::is_same_v<T, float>) return OutputRows{output, z.step, d};
+    return OutputRows{scratch, d, d};
+  };
+  const OutputParts to{sums(out.q, at.dq), sums(out.k, at.dk), sums(out.v, at.dv)};
   for (std::int64_t key = 0; key < known; key += kRows) {
     for (std::int64_t first = z.causal ? key : 0; first < rows; first += kRows) {
-      BackwardTile(z, tiles, at, first, key, known, lse);
+      BackwardTile(z, tiles, left, at, first, key, known, lse, to);
     }
   }
-  CopyRows(at.dq, z.length, d, out.q, z.step);
-  CopyRows(at.dk, z.length, d, out.k, z.step);
-  CopyRows(at.dv, z.length, d, out.v, z.step);
+  to.q.FillWithZeros(rows, z.length);
+  to.k.FillWithZeros(known, z.length);
+  to.v.FillWithZeros(known, z.length);
+  if constexpr (!std::is_same_v<T, float>) {
+    CopyRows(at.dq, z.length, d, out.q, z.step);
+    CopyRows(at.dk, z.length, d, out.k, z.step);
+    CopyRows(at.dv, z.length, d, out.v, z.step);
+  }
 }
 
 // Calls run(row, head, known): the first row of the sequence, and its number of rows.
@@ -340,9 +378,11 @@ KernelResult MakeForward(const KernelRequest& request, const Sizes& z, const Til
         const ForwardScratch<Tiles> scratch(z, c.scratch);
         ForEachHead(z, HasAttentionLengths(c.inputs.size()) ? c.inputs.back() : nullptr,
                     [&](std::int64_t row, std::int64_t h, std::int64_t known) {
-                      ForwardHead(z, tiles, Parts<const float>::Make(c.inputs, packed, z, row, h),
-                                  known, scratch, c.out<float>(0) + row * z.columns() + h * z.width,
-                                  c.out<float>(1) + row * z.heads + h * z.length);
+                      ForwardHead(
+                          z, tiles, Parts<const float>::Make(c.inputs, packed, z, row, h), known,
+                          scratch,
+                          {c.out<float>(0) + row * z.columns() + h * z.width, z.columns(), z.width},
+                          c.out<float>(1) + row * z.heads + h * z.length);
                     });
         return Status::Ok();
       },
@@ -357,7 +397,7 @@ KernelResult MakeBackward(const KernelRequest& request, const Sizes& z, const Ti
       [z, tiles](const Call& c) {
         const std::span<void* const> forward = std::span(c.inputs).subspan(3);
         const bool packed = IsPackedAttention(forward.size());
-        const BackwardScratch<Tiles> scratch(z, c.scratch);
+        const BackwardScratch<Tiles> scratch(z, !std::is_same_v<T, float>, c.scratch);
         ForEachHead(z, HasAttentionLengths(forward.size()) ? forward.back() : nullptr,
                     [&](std::int64_t row, std::int64_t h, std::int64_t known) {
                       const std::int64_t at = row * z.columns() + h * z.width;
@@ -368,7 +408,7 @@ KernelResult MakeBackward(const KernelRequest& request, const Sizes& z, const Ti
                     });
         return Status::Ok();
       },
-      BackwardScratch<Tiles>(z, nullptr).pieces.bytes());
+      BackwardScratch<Tiles>(z, !std::is_same_v<T, float>, nullptr).pieces.bytes());
 }
 
 Bf16AttentionTiles Bf16Tiles() { return {SelectBf16TileMath(DetectCpuBf16())}; }

@@ -12,8 +12,9 @@ namespace {
 
 // As many words at a time as fit into a register; the rest one by one.
 template <typename Row, typename Word>
-[[gnu::always_inline]] inline void TransposeTiles(const Word* from, std::int64_t rows,
-                                                  std::int64_t columns, Word* to) {
+[[gnu::always_inline]] inline void TransposeTiles(const BasicTileOperand<Word>& from,
+                                                  std::int64_t rows, std::int64_t columns,
+                                                  Word* to) {
   constexpr std::int64_t kSide = kSideOf<Row>;
   for (std::int64_t first = 0; first < rows; first += kAttentionTile) {
     for (std::int64_t r = first; r < first + kAttentionTile; r += kSide) {
@@ -21,7 +22,7 @@ template <typename Row, typename Word>
       for (; r + kSide <= rows && d + kSide <= columns; d += kSide) {
         Row tile[kSide];
         for (std::int64_t i = 0; i < kSide; ++i) {
-          std::memcpy(&tile[i], from + (r + i) * columns + d, sizeof(Row));
+          std::memcpy(&tile[i], from.data + (r + i) * from.row_step + d, sizeof(Row));
         }
         TransposeTile(tile);
         for (std::int64_t i = 0; i < kSide; ++i) {
@@ -30,7 +31,7 @@ template <typename Row, typename Word>
       }
       for (; d < columns; ++d) {
         for (std::int64_t i = r; i < r + kSide; ++i) {
-          to[d * kAttentionTile + i - first] = i < rows ? from[i * columns + d] : Word{};
+          to[d * kAttentionTile + i - first] = i < rows ? from.data[i * from.row_step + d] : Word{};
         }
       }
     }
@@ -40,7 +41,7 @@ template <typename Row, typename Word>
 
 }  // namespace
 
-void F32AttentionTiles::PackRows(const AttentionMatrix& m, float* to) {
+void F32AttentionTiles::PackColumns(const AttentionMatrix& m, float* to) {
   for (std::int64_t i = 0; i < m.rows; ++i) {
     std::copy_n(m.data + i * m.step, m.columns, to + i * m.columns);
   }
@@ -69,15 +70,15 @@ void Bf16AttentionTiles::PackColumns(const AttentionMatrix& m, Bf16Pair* to) con
 }
 
 GACCD_SIMD_CLONES
-void TransposeAttentionTiles(const float* from, std::int64_t rows, std::int64_t columns,
+void TransposeAttentionTiles(const TileOperand& from, std::int64_t rows, std::int64_t columns,
                              float* to) {
   HasRegistersOf16Floats() ? TransposeTiles<TileRow>(from, rows, columns, to)
                            : TransposeTiles<HalfTileRow>(from, rows, columns, to);
 }
 
 GACCD_SIMD_CLONES
-void TransposeAttentionTiles(const Bf16Pair* from, std::int64_t rows, std::int64_t columns,
-                             Bf16Pair* to) {
+void TransposeAttentionTiles(const BasicTileOperand<Bf16Pair>& from, std::int64_t rows,
+                             std::int64_t columns, Bf16Pair* to) {
   HasRegistersOf16Floats() ? TransposeTiles<TileRow>(from, rows, columns, to)
                            : TransposeTiles<HalfTileRow>(from, rows, columns, to);
 }

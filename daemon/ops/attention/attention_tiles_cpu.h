@@ -40,9 +40,10 @@ struct AttentionMatrix {
 
 // All kinds have
 //   Word, Words(n)       an element of an operand; the number of them for n values of k
-//   PackRows(m, to)      [rows, Words(columns)]: m as the left operand of a product over columns
+//   Rows(m, memory)      m as the left operand of a product over columns, packed into `memory`,
+//                        [rows, Words(columns)], unless it can be read where it is
 //   PackColumns(m, to)   [Words(rows), columns]: m as an operand of a product over rows
-//   TileRows, TileColumns   the same for a whole tile of kAttentionTile columns: returns `memory`
+//   TileColumns(m, memory)  the same for a whole tile of kAttentionTile columns: returns `memory`
 //                        or the memory of m
 //   Product              TileProduct
 // Values beyond the last row or column are 0.
@@ -51,9 +52,8 @@ struct F32AttentionTiles {
   static constexpr bool kIsF32 = true;
 
   [[nodiscard]] static std::int64_t Words(std::int64_t n) { return n; }
-  static void PackRows(const AttentionMatrix& m, float* to);
-  static void PackColumns(const AttentionMatrix& m, float* to) { PackRows(m, to); }
-  static const float* TileRows(const AttentionMatrix& m, float*) { return m.data; }
+  static TileOperand Rows(const AttentionMatrix& m, float*) { return {m.data, m.step, 1}; }
+  static void PackColumns(const AttentionMatrix& m, float* to);
   static const float* TileColumns(const AttentionMatrix& m, float*) { return m.data; }
   static void Product(const TileOperand& a, const float* b, std::int64_t b_step, float* c,
                       std::int64_t c_step, std::int64_t m, std::int64_t n, std::int64_t k,
@@ -75,12 +75,12 @@ struct Bf16AttentionTiles {
   static constexpr bool kIsF32 = false;
 
   [[nodiscard]] static std::int64_t Words(std::int64_t n) { return (n + 1) / 2; }
+  BasicTileOperand<Bf16Pair> Rows(const AttentionMatrix& m, Bf16Pair* memory) const {
+    PackRows(m, memory);
+    return {memory, Words(m.columns), 1};
+  }
   void PackRows(const AttentionMatrix& m, Bf16Pair* to) const;
   void PackColumns(const AttentionMatrix& m, Bf16Pair* to) const;
-  const Bf16Pair* TileRows(const AttentionMatrix& m, Bf16Pair* memory) const {
-    PackRows(m, memory);
-    return memory;
-  }
   const Bf16Pair* TileColumns(const AttentionMatrix& m, Bf16Pair* memory) const {
     PackColumns(m, memory);
     return memory;
@@ -94,10 +94,12 @@ struct Bf16AttentionTiles {
   Bf16TileMath math;
 };
 
-// Words [rows, columns] as the right operand of a product over columns: tile t of the result is
-// [columns, kAttentionTile], the rows t kAttentionTile, ... transposed, 0 beyond the last one.
-void TransposeAttentionTiles(const float* from, std::int64_t rows, std::int64_t columns, float* to);
-void TransposeAttentionTiles(const Bf16Pair* from, std::int64_t rows, std::int64_t columns,
-                             Bf16Pair* to);
+// The first `rows` rows of `from`, of `columns` words, as the right operand of a product over
+// columns: tile t of the result is [columns, kAttentionTile], the rows t kAttentionTile, ...
+// transposed, 0 beyond the last one.
+void TransposeAttentionTiles(const TileOperand& from, std::int64_t rows, std::int64_t columns,
+                             float* to);
+void TransposeAttentionTiles(const BasicTileOperand<Bf16Pair>& from, std::int64_t rows,
+                             std::int64_t columns, Bf16Pair* to);
 
 }  // namespace gaccd

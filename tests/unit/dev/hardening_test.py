@@ -81,8 +81,9 @@ class Hardening(unittest.TestCase):
         """Which takes -fno-trapping-math where a loop branches, and no vectors wider than the registers."""
         for function, wanted in (("10SoftmaxRow", r"vpslld\s.*%ymm"), ("11GradientRowEPfS1_", r"vpslld\s.*%ymm"),
                                  ("9UnaryLoopINS_11GeluFormula.*Ef", r"vpslld\s.*%ymm"),  # of the exponential function
+                                 ("15ValuesAndSlopesINS_11GeluFormula.*EfE", r"vpslld\s.*%ymm"),
                                  ("5gaccd11TileProduct", r"vfmadd\d+ps\s+%ymm\d+,%ymm\d+,%ymm\d+"),
-                                 ("23TransposeAttentionTilesEPKf", r"vshufps\s.*%ymm"),
+                                 ("23TransposeAttentionTilesERK\w*IfE", r"vshufps\s.*%ymm"),
                                  ("15TransformPixels", r"vmov(dqu|ups)\s+%ymm\d+,")):
             self.assertRegex(self.clone(function, "v3"), wanted, function)
 
