@@ -127,6 +127,31 @@ TEST(PackedWeights, PiecesEqualWhole) {
   }
 }
 
+// As for an evaluation whose products are prepared after the first update.
+TEST(PackedWeights, CopiesAddedLaterGetMemoryInTheNextRepack) {
+  const dnnl::memory::desc plain({48, 128}, dnnl::memory::data_type::f32,
+                                 dnnl::memory::format_tag::ba);
+  const dnnl::memory::desc layout({48, 128}, dnnl::memory::data_type::f32,
+                                  dnnl::memory::format_tag::BA16a64b);
+  const auto context = ValueOrThrow(CpuContext::Create());
+  PackedWeights& weights = context->packed_weights();
+  const std::vector<float> first = Counted(48 * 128);
+  const std::vector<float> second = first;
+  const auto values = [&](const dnnl::memory& copy) {
+    const auto* const begin = static_cast<const float*>(copy.get_data_handle());
+    return std::vector<float>(begin, begin + first.size());
+  };
+  const dnnl::memory early = weights.Get(first.data(), plain, layout);
+  ASSERT_OK(weights.Repack());
+  const void* const place = early.get_data_handle();
+  const dnnl::memory late = weights.Get(second.data(), plain, layout);
+  ASSERT_OK(weights.Repack());
+  EXPECT_EQ(early.get_data_handle(), place);
+  ASSERT_NE(late.get_data_handle(), nullptr);
+  EXPECT_NE(late.get_data_handle(), place);
+  EXPECT_EQ(values(late), values(early));
+}
+
 // The layout is oneDNN's: if a new version packs otherwise, this says so.
 TEST(PackBf16, EqualsLibraryPacking) {
   if (DetectCpuBf16() == CpuBf16::kNone) GTEST_SKIP() << "this CPU has " << Name(DetectCpuBf16());
