@@ -179,7 +179,7 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 // Anonymous memory, from a boundary of huge pages on if it can hold one; MAP_FAILED without memory.
 void* MapAligned(std::size_t bytes) {
-  const std::size_t spare = bytes < kHugePage ? 0 : kHugePage;
+  const std::size_t spare = bytes < kHugePage || bytes > SIZE_MAX - kHugePage ? 0 : kHugePage;
   void* const mapped =
       mmap(nullptr, bytes + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED || spare == 0) return mapped;

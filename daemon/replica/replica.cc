@@ -76,6 +76,8 @@ Status Replica::PrepareGraphs() {
   }
   if (model_.stage()) PlanStage(options_, kept);
   if (options_.only_plan) return Status::Ok();
+  // Before the activations, which smaller micro-batches or recomputed blocks can make smaller.
+  GACCD_RETURN_IF_ERROR(context_->packed_weights().Allocate());
   allocation_error_ = AllocateActivations(kept);
   // A pipeline stage cannot divide its micro-batches: its neighbours expect these sizes.
   if (!allocation_error_.ok()) return model_.stage() ? allocation_error_ : Status::Ok();

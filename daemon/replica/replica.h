@@ -59,7 +59,8 @@ class Replica {
   // kept, neither of an update that runs segment by segment nor in a pipeline stage.
   Status PrepareSizes(const std::set<std::int64_t>& micro_batches, Recompute recompute);
 
-  // Call after parameters() changed, before the next micro-step or evaluation.
+  // Call after parameters() changed, before the next micro-step or evaluation. Fails if oneDNN
+  // does.
   Status ParametersChanged();
   // Optional, before ParametersChanged(), in ascending order of `end`: the parameters before
   // element `end` are final. They are packed while they are in the caches.

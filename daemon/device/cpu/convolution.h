@@ -49,9 +49,9 @@ class Convolution {
   // parameter: the weight, f32, used through a packed copy (see PackedWeight); null if it is
   // computed, and for kWeightGradient.
   // `context` must outlive it. kInternal if oneDNN fails (bf16: also a CPU for which
-  // DetectCpuBf16() is kNone); kOs without memory for a packed copy. REQUIRES: not a kernel of 1 x
-  // 1 without padding and with a stride above 1. For these, oneDNN gathers the input, for narrow
-  // weight gradients beyond its memory (github.com/uxlfoundation/oneDNN/issues/6035): gather first.
+  // DetectCpuBf16() is kNone). REQUIRES: not a kernel of 1 x 1 without padding and with a stride
+  // above 1. For these, oneDNN gathers the input, for narrow weight gradients beyond its memory
+  // (github.com/uxlfoundation/oneDNN/issues/6035): gather first.
   static Result<Convolution> Prepare(CpuContext& context, ConvolutionKind kind,
                                      const ConvolutionSpec& spec, const float* parameter);
 

@@ -73,8 +73,7 @@ using Halves = std::uint16_t __attribute__((vector_size(kTile * sizeof(std::uint
 
 }  // namespace
 
-// Block by block, as the lines of a block that are written far apart in time cost more than all
-// else.
+// Block by block: the lines of a block are then written while they are in the cache.
 GACCD_SIMD_CLONES
 void PackTransposed(const float* weight, std::int64_t n, std::int64_t k, float* packed) {
   float* block = packed;

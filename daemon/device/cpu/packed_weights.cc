@@ -61,7 +61,7 @@ std::size_t PackedWeights::AlignedBytes(const Entry& entry) {
          kPackedAlignment;
 }
 
-Status PackedWeights::AllocateNew() {
+Status PackedWeights::Allocate() {
   const auto is_new = [](const Entry& entry) { return entry.packed.get_data_handle() == nullptr; };
   std::size_t bytes = 0;
   for (const Entry& entry : entries_) bytes += is_new(entry) ? AlignedBytes(entry) : 0;
@@ -78,7 +78,7 @@ Status PackedWeights::AllocateNew() {
 }
 
 Status PackedWeights::Repack() {
-  GACCD_RETURN_IF_ERROR(AllocateNew());
+  GACCD_RETURN_IF_ERROR(Allocate());
   for (Entry& entry : entries_) {
     if (entry.packing == Packing::kReorder) {
       GACCD_RETURN_IF_ERROR(Reorder(entry));

@@ -20,12 +20,15 @@ class PackedWeights {
   explicit PackedWeights(const CpuContext& context) : context_(context) {}
 
   // The packed copy of the weight at `plain` (whose address must not change), without memory until
-  // Repack(). Throws dnnl::error, which Matmul::Prepare() catches.
+  // Allocate() or Repack(). Throws dnnl::error, which callers catch.
   dnnl::memory Get(const float* plain, const dnnl::memory::desc& plain_desc,
                    const dnnl::memory::desc& packed_desc);
 
-  // Copies every weight again. Call after the parameters changed, before the next product. kOs
-  // without memory for new copies; kInternal if oneDNN fails.
+  // Memory for the copies that have none: together, as huge pages are longer than most weights.
+  // Fails if there is too little.
+  Status Allocate();
+  // Copies every weight again. Call after the parameters changed, before the next product. As
+  // Allocate(); kInternal if oneDNN fails.
   Status Repack();
   // The values before `end` are final until the next Repack(): packs them now, from the caches;
   // Repack() packs the rest.
@@ -39,7 +42,7 @@ class PackedWeights {
 
   struct Entry {
     dnnl::memory plain;
-    dnnl::memory packed;  // without memory until the next Repack()
+    dnnl::memory packed;
     Packing packing = Packing::kReorder;
     std::int64_t stored_rows = 0;  // rows of `plain` in memory, row-major
     std::int64_t stored_columns = 0;
@@ -51,9 +54,6 @@ class PackedWeights {
   static std::size_t AlignedBytes(const Entry& entry);
   static void PackRows(Entry& entry, std::int64_t last);
   Status Reorder(const Entry& entry);
-
-  // For the entries without memory: together, as huge pages are longer than most weights.
-  Status AllocateNew();
 
   const CpuContext& context_;
   std::vector<Entry> entries_;

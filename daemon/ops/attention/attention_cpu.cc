@@ -1,5 +1,5 @@
-// Attention on the CPU, head by head: the operands of a head are packed first, so that tiles are
-// contiguous whatever the distance between rows of qkv.
+// Attention on the CPU, head by head. Right operands of products are packed first, so that their
+// tiles are contiguous whatever the distance between rows of qkv; left ones only for bf16.
 #include <algorithm>
 #include <cmath>
 #include <limits>

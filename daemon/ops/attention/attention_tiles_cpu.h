@@ -46,7 +46,7 @@ struct AttentionMatrix {
 //   TileColumns(m, memory)  the same for a whole tile of kAttentionTile columns: returns `memory`
 //                        or the memory of m
 //   Product              TileProduct
-// Values beyond the last row or column are 0.
+// Values of packed pairs beyond the last row or column are 0.
 struct F32AttentionTiles {
   using Word = float;
   static constexpr bool kIsF32 = true;

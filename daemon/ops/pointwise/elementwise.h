@@ -26,14 +26,14 @@ struct IdentityFormula {  // a cast
 
 enum class ActivationKind : std::uint8_t { kGelu, kGeluTanh, kTanh, kSilu, kSigmoid, kHardswish };
 
-// Activations of activations.h. Gradients take dy and x; those of tanh and sigmoid dy and y. Math:
-// see ExactMath. WithSlope(): the value and the derivative, of which the compiler otherwise
-// computes the exponential twice.
+// An activation and its derivative. In two formulas the compiler computes the exponential twice.
 struct ValueAndSlope {
   float value;
   float slope;
 };
 
+// Activations of activations.h. Gradients take dy and x; those of tanh and sigmoid dy and y. Math:
+// see ExactMath.
 template <typename Math>
 struct GeluFormula {
   GACCD_HOST_DEVICE static float Apply(float x) { return WithSlope(x).value; }
