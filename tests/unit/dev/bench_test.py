@@ -57,7 +57,8 @@ class SlowedRanks(unittest.TestCase):
 
 class Wanted(unittest.TestCase):
     def test_the_newest_table_wants_of_images_what_the_program_prints(self):
-        table = (ROOT / "tools/bench/README.md").read_text().split("## Measured")[1].split("\nAMD EPYC")[1]
+        measured = (ROOT / "tools/bench/README.md").read_text().split("## Measured")[1]
+        table = re.search(r"(^\|.*\n)+", measured, re.MULTILINE)[0]
         rows = re.findall(r"^\| k (\w+) (\w+), .* \| ([^|]*) \|$", table, re.MULTILINE)
         printed = [(model.name, precision, wanted) for model in model_cases.IMAGES
                    for precision, wanted in model.wanted.items()]
