@@ -1,8 +1,10 @@
 #include "daemon/device/cpu/convolution.h"
 
+#include <string_view>
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "daemon/device/cpu/onednn.h"
 #include "daemon/device/cpu/onednn_compat.h"
 
 namespace gaccd {
@@ -17,7 +19,6 @@ using BackwardData = dnnl::convolution_backward_data;
 using BackwardWeights = dnnl::convolution_backward_weights;
 
 constexpr auto kAlgorithm = dnnl::algorithm::convolution_direct;
-constexpr std::int64_t kAlignment = 64;
 
 Dims WeightDims(const ConvolutionSpec& spec) {
   const std::int64_t in = spec.in / spec.groups;
@@ -29,8 +30,9 @@ Dims WeightDims(const ConvolutionSpec& spec) {
 struct Descriptions {
   Desc x, y, weight, plain_weight, bias;
   Dims stride, dilation, padding;
+  bool bf16;
 
-  Descriptions(ConvolutionKind kind, const ConvolutionSpec& spec) {
+  Descriptions(ConvolutionKind kind, const ConvolutionSpec& spec) : bf16(spec.bf16) {
     const Type rounded = spec.bf16 ? Type::bf16 : Type::f32;
     const bool writes_x = kind == ConvolutionKind::kInputGradient;
     const bool writes_y = kind == ConvolutionKind::kForward;
@@ -55,11 +57,18 @@ dnnl::primitive_attr OwnScratch() {
   return attributes;
 }
 
+// For a forward convolution. With vdpbf16ps alone oneDNN 2.6 takes `brgconv`: a ResNet-18 with 32
+// images of 28 x 28 trains 1.08 times as fast with this one on a Zen 5 core.
+std::string_view PreferredForward(bool bf16) {
+  return bf16 && DetectCpuBf16() == CpuBf16::kAvx512Bf16 ? "jit_bf16:" : "";
+}
+
 Forward::primitive_desc ForwardDesc(const Descriptions& d, const dnnl::engine& engine) {
   const auto kind = dnnl::prop_kind::forward_training;
   const auto describe = [&](const auto&... operands) {
-    return DescribeOperation<Forward>(engine, OwnScratch(), kind, kAlgorithm, operands..., d.stride,
-                                      d.dilation, d.padding, d.padding);
+    return DescribePreferred<Forward>(engine, OwnScratch(), PreferredForward(d.bf16), kind,
+                                      kAlgorithm, operands..., d.stride, d.dilation, d.padding,
+                                      d.padding);
   };
   return d.bias.get_size() > 0 ? describe(d.x, d.weight, d.bias, d.y)
                                : describe(d.x, d.weight, d.y);
@@ -143,8 +152,7 @@ void Convolution::Make(CpuContext& context, ConvolutionKind kind, const Convolut
   main_.args.insert(main_.args.end(), {{DNNL_ARG_SRC, x_.get()},
                                        {DNNL_ARG_DIFF_DST, y_.get()},
                                        {DNNL_ARG_DIFF_WEIGHTS, gradient_.get()}});
-  const auto size = static_cast<std::int64_t>(desc.diff_weights_desc().get_size());
-  gradient_bytes_ = (size + kAlignment - 1) / kAlignment * kAlignment;
+  gradient_bytes_ = AlignedBytes(static_cast<std::int64_t>(desc.diff_weights_desc().get_size()));
   scratch_bytes_ += gradient_bytes_;
   dnnl::post_ops sum;
   sum.append_sum(1.0F);

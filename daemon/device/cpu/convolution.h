@@ -44,6 +44,9 @@ struct ConvolutionOperands {
   void* scratch = nullptr;
 };
 
+// Parts of a scratch memory start at multiples of 64 bytes.
+constexpr std::int64_t AlignedBytes(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
 class Convolution {
  public:
   // parameter: the weight, f32, used through a packed copy (see PackedWeight); null if it is

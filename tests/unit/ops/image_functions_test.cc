@@ -65,6 +65,11 @@ const ConvCase kConvCases[] = {
     {3, 64, 64, 11, 3, 2, 1, 1, 1, 1},
     {3, 64, 64, 10, 3, 2, 2, 2, 1},
     {5, 64, 128, 9, 2, 3, 0, 1, 1},
+    // its weight gradient tap by tap: taps without a pixel, several blocks of images
+    {3, 128, 128, 4, 3, 1, 1, 1, 1},
+    {2, 128, 192, 5, 3, 2, 1, 1, 1, 1},
+    {5, 160, 128, 1, 3, 1, 1, 1, 1},
+    {131, 128, 128, 1, 2, 1, 1, 1, 1},
     // by channel, in groups, dilated, with padding beyond the kernel
     {2, 24, 24, 10, 3, 1, 1, 1, 24},
     {2, 24, 24, 10, 3, 2, 1, 1, 24},
