@@ -115,10 +115,23 @@ GACCD_SIMD_CLONES void ResizeColumns(const std::uint8_t* from, std::size_t row_b
   for (std::size_t x = 0; x < row_bytes; ++x) to[x] = ToByte(sums[x]);
 }
 
+Image CopyPart(const Image& image, std::int64_t top, std::int64_t left, const Box& size) {
+  Image part{size.height, size.width, image.channels, {}};
+  part.pixels.reserve(static_cast<std::size_t>(size.height * size.width * image.channels));
+  for (std::int64_t y = top; y < top + size.height; ++y) {
+    const auto row = image.pixels.begin() + (y * image.width + left) * image.channels;
+    part.pixels.insert(part.pixels.end(), row, row + size.width * image.channels);
+  }
+  return part;
+}
+
 }  // namespace
 
 Image ResizeImage(const Image& image, const Box& from, std::int64_t height, std::int64_t width,
                   const Box& window) {
+  if (from.height == height && from.width == width) {
+    return CopyPart(image, from.top + window.top, from.left + window.left, window);
+  }
   const Taps across = MakeTaps(from.left, from.width, width, window.left, window.width);
   const Taps down = MakeTaps(from.top, from.height, height, window.top, window.height);
   const std::size_t first_row = down.first.front();

@@ -246,8 +246,17 @@ Result<ImageParameters> ImageTransform::Draw(std::int64_t height, std::int64_t w
                            " pixels to cut out its centre, found ", drawn.width, " x ",
                            drawn.height, "; center_crop.resize makes images larger"));
     }
-    drawn.window.top = Rounded(static_cast<double>(drawn.height - height_) / 2);
-    drawn.window.left = Rounded(static_cast<double>(drawn.width - width_) / 2);
+    const Box centre{.top = Rounded(static_cast<double>(drawn.height - height_) / 2),
+                     .left = Rounded(static_cast<double>(drawn.width - width_) / 2),
+                     .height = height_,
+                     .width = width_};
+    if (drawn.height == height && drawn.width == width) {
+      drawn.from = centre;  // nothing else is decoded
+      drawn.height = height_;
+      drawn.width = width_;
+    } else {
+      drawn.window = centre;
+    }
   }
   drawn.flip = MakeNumbers(key, Operation::kFlip).Uniform(0, 1) < source_.horizontal_flip;
   if (const auto* augment = std::get_if<RandAugmentSpec>(&source_.augmentation)) {
