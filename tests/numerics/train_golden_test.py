@@ -101,8 +101,10 @@ class TrainGolden(unittest.TestCase):
             self.assert_close(found, expected, "step", tolerances)
         self.assertEqual(len(evals), len(golden.evals))
         loss = max(SINGLE, 8 * golden.errors.get("loss", 0))
+        # In gpt_bf16 rounding may change which token is the likeliest at one of 70 places.
+        accuracy = 1.01 / 70 if loss > 1e-4 else SINGLE
         for found, expected in zip(evals, golden.evals):
-            self.assert_close(found, expected, "eval", [*3 * [EXACT], loss, SINGLE][:len(found)])
+            self.assert_close(found, expected, "eval", [*3 * [EXACT], loss, accuracy][:len(found)])
 
     def compare(self, golden, folder):
         self.compare_figures(golden, folder)

@@ -8,8 +8,10 @@
 #include <limits>
 
 #include "collectives/base/strings.h"
+#include "daemon/device/cpu/onednn.h"
 #include "daemon/ops/attention/attention_tiles_cpu.h"
 #include "daemon/ops/loss/mean_squared_error.h"
+#include "daemon/ops/product/linear.h"
 #include "daemon/tensor/float_types.h"
 #include "tests/support/graph_bench.h"
 
@@ -100,6 +102,7 @@ double RelativeErrorOfRounded(std::span<const float> found, const std::vector<do
 
 // A rounding to bf16 is at most 2^-9 off, sums of several of them somewhat less.
 constexpr double kF32Error = 1e-6;
+constexpr double kF64Error = 2e-7;
 constexpr double kBf16Error = 0x1p-8;
 
 // At most `error` off, gradients twice.
@@ -107,7 +110,7 @@ void Check(const Sizes& z, bool causal, const std::vector<std::int32_t>& lengths
   const bool bf16 = error == kBf16Error;
   SCOPED_TRACE(StrCat(z.sequences, " sequences of ", z.length, ", ", z.heads, " heads of ", z.width,
                       causal ? ", causal" : "", lengths.empty() ? "" : ", lengths",
-                      z.all_rows ? ", all rows" : "", bf16 ? ", bf16" : ""));
+                      z.all_rows ? ", all rows" : "", ", at most ", error, " off"));
   GraphBench bench;
   std::vector<ValueId> inputs = {
       bench.Parameter("qkv", {z.sequences * z.length, 3 * z.heads * z.width}, 2)};
@@ -120,7 +123,8 @@ void Check(const Sizes& z, bool causal, const std::vector<std::int32_t>& lengths
   const ValueId y = bench.Apply(std::make_shared<Attention>(options), std::move(inputs));
   bench.graph().MarkOutput(y);
   const ValueId t = bench.Input("targets", bench.graph().value(y).spec.shape);
-  bench.PrepareTraining(bench.Apply(std::make_shared<MeanSquaredError>(), {y, t}));
+  bench.PrepareTraining(bench.Apply(std::make_shared<MeanSquaredError>(), {y, t}),
+                        {.f64_sums = error == kF64Error});
   bench.Run();
   const double factor =
       2 * static_cast<double>(GraphBench::kWeight) / static_cast<double>(z.heads * z.width);
@@ -132,7 +136,7 @@ void Check(const Sizes& z, bool causal, const std::vector<std::int32_t>& lengths
 }
 
 TEST(AttentionTest, EqualsFormulas) {
-  for (const double error : {kF32Error, kBf16Error}) {
+  for (const double error : {kF32Error, kF64Error, kBf16Error}) {
     for (const bool causal : {false, true}) {
       Check({1, 1, 1, 1}, causal, {}, error);
       Check({2, 3, 100, 20}, causal, {}, error);
@@ -164,6 +168,32 @@ TEST(AttentionTest, RoundsOperandsToNearestBf16) {
     rounded.Run();
     EXPECT_EQ(plain.objective(), rounded.objective()) << width;
     EXPECT_TRUE(std::ranges::equal(plain.gradient("qkv"), rounded.gradient("qkv"))) << width;
+  }
+}
+
+// Gradients for a product in bf16 are those in f32, rounded.
+TEST(AttentionTest, GradientsForProductsInBf16AreRounded) {
+  if (DetectCpuBf16() == CpuBf16::kNone) GTEST_SKIP() << "this CPU has no products of bf16";
+  const AttentionOptions options{.heads = 2, .length = 66, .round_to_bf16 = true};
+  constexpr std::int64_t kColumns = 3 * 2 * 16;
+  GraphBench plain;
+  GraphBench rounded;
+  for (GraphBench* bench : {&plain, &rounded}) {
+    const ValueId x = bench->Parameter("x", {132, kColumns}, 2);
+    const ValueId one = bench->Parameter("one", {kColumns, kColumns});
+    const ValueId qkv = bench->Apply(std::make_shared<Linear>(), {x, one});
+    const ValueId y = bench->Apply(std::make_shared<Attention>(options), {qkv});
+    bench->PrepareTraining(
+        bench->Apply(std::make_shared<MeanSquaredError>(), {y, bench->Input("t", {132, 32})}),
+        {.fuse = true, .packed = true, .bf16 = bench == &rounded});
+    for (std::size_t i = 0; i < kColumns * kColumns; ++i) {
+      bench->parameter("one")[i] = i % (kColumns + 1) == 0 ? 1.0F : 0.0F;
+    }
+    for (float& value : bench->parameter("x")) value = ToFloat(ToBf16(value));
+    bench->Run();
+  }
+  for (std::size_t i = 0; i < 132 * kColumns; ++i) {
+    ASSERT_EQ(rounded.gradient("x")[i], ToFloat(ToBf16(plain.gradient("x")[i]))) << i;
   }
 }
 
